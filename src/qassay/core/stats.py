@@ -1,0 +1,218 @@
+"""What a collector learns from a tensor's bytes: small, mergeable in any order, picklable."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import nsmallest
+
+import numpy as np
+import numpy.typing as npt
+
+from qassay.core.finding import MAX_LOCATIONS, Location
+
+
+class Offence(enum.Enum):
+    """A kind of place that collectors count and locate; rules turn them into findings."""
+
+    SCALE_NOT_FINITE = "scale-not-finite"
+    ZERO_SCALE_LIVE_CODES = "zero-scale-live-codes"
+    NEGATIVE_SCALE = "negative-scale"
+    SUBNORMAL_SCALE = "subnormal-scale"
+    LARGEST_SCALE = "largest-scale"
+    DEAD_BLOCK = "dead-block"
+    SATURATED_BLOCK = "saturated-block"
+    FORBIDDEN_CODE = "forbidden-code"
+    NAN = "nan"
+    INF = "inf"
+    EXCEEDS_F16 = "exceeds-f16"
+    LOST_BELOW_F16 = "lost-below-f16"
+    DEAD_ROW = "dead-row"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Offences of one kind: the exact count and the first places in file order.
+
+    Attributes:
+        count: How many.
+        places: At most `MAX_LOCATIONS` pairs (flat index of block, value or row; location).
+    """
+
+    count: int = 0
+    places: list[tuple[int, Location]] = field(default_factory=list)
+
+    def merge(self, other: Tally) -> None:
+        """Add `other`; the outcome does not depend on the order of merging."""
+        self.count += other.count
+        self.places = nsmallest(MAX_LOCATIONS, self.places + other.places, key=lambda place: place[0])
+
+    @property
+    def locations(self) -> tuple[Location, ...]:
+        """The places, in file order."""
+        return tuple(place for _, place in self.places)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Counts of the bit patterns of a field of 16 bits or fewer, patterns that occur only.
+
+    Attributes:
+        patterns: The patterns that occur, ascending, int64 `[n]`.
+        counts: How often each, int64 `[n]`.
+    """
+
+    patterns: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+
+    @classmethod
+    def of_dense(cls, dense: npt.NDArray[np.integer]) -> Histogram:
+        """Return the sparse form of an array of one count per pattern."""
+        patterns = np.flatnonzero(dense)
+        return cls(patterns, dense[patterns].astype(np.int64))
+
+    @classmethod
+    def of_values(cls, values: npt.NDArray[np.integer]) -> Histogram:
+        """Return the histogram of an array of patterns."""
+        patterns, counts = np.unique(values, return_counts=True)
+        return cls(patterns.astype(np.int64), counts.astype(np.int64))
+
+    def merge(self, other: Histogram) -> Histogram:
+        """Return the sum of both."""
+        patterns, where = np.unique(
+            np.concatenate([self.patterns, other.patterns]), return_inverse=True
+        )
+        counts = np.zeros(patterns.size, np.int64)
+        np.add.at(counts, where, np.concatenate([self.counts, other.counts]))
+        return Histogram(patterns, counts)
+
+    @property
+    def total(self) -> int:
+        """Number of values counted."""
+        return int(self.counts.sum())
+
+    def count(self, chosen: npt.NDArray[np.bool_]) -> int:
+        """Return how many values fall on patterns for which `chosen[pattern]` holds."""
+        return int(self.counts[chosen[self.patterns]].sum())
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleStats:
+    """What a scale field holds over a tensor (or a file).
+
+    Magnitudes are those of the finite values, sign left out; None where there is none.
+    """
+
+    blocks: int
+    min_nonzero: float | None
+    max: float | None
+    median: float | None
+    zero: int
+    subnormal: int
+    nonfinite: int
+    negative: int
+
+    def to_dict(self) -> dict[str, float | int | None]:
+        """Return the JSON form."""
+        return {
+            "blocks": self.blocks,
+            "min_nonzero": self.min_nonzero,
+            "max": self.max,
+            "median": self.median,
+            "zero": self.zero,
+            "subnormal": self.subnormal,
+            "nonfinite": self.nonfinite,
+            "negative": self.negative,
+        }
+
+
+@dataclass(slots=True)
+class ValueStats:
+    """What a plain float tensor holds. Magnitudes are those of finite values."""
+
+    values: int = 0
+    nan: int = 0
+    inf: int = 0
+    zero: int = 0
+    subnormal: int = 0
+    exceeds_f16: int = 0
+    lost_below_f16: int = 0
+    min_nonzero: float | None = None
+    max: float | None = None
+
+    def merge(self, other: ValueStats) -> None:
+        """Add `other`."""
+        for name in ("values", "nan", "inf", "zero", "subnormal", "exceeds_f16", "lost_below_f16"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.min_nonzero = _extreme(min, self.min_nonzero, other.min_nonzero)
+        self.max = _extreme(max, self.max, other.max)
+
+    def to_dict(self) -> dict[str, float | int | None]:
+        """Return the JSON form."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def _extreme(pick: object, one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    chosen: float = pick(one, other)  # type: ignore[operator]
+    return chosen
+
+
+@dataclass(slots=True)
+class CodeStats:
+    """Histogram of a tensor's codes.
+
+    Attributes:
+        histogram: Of the stored codes (zero point not subtracted).
+        blocks: Blocks counted.
+        complete: Whether those are all blocks of the tensor.
+    """
+
+    histogram: Histogram
+    blocks: int
+    complete: bool
+
+
+TallyKey = tuple[Offence, "str | None", "int | None"]
+"""Kind, field, expert."""
+
+
+@dataclass(slots=True)
+class TensorStats:
+    """The summary of one tensor; rules read it, reports print it.
+
+    Attributes:
+        units: Blocks of a block encoding, values of a plain one.
+        rows: Rows of the tensor, all experts together.
+        scales: By scale field.
+        values: For a plain float tensor.
+        codes: Where codes were counted.
+        tallies: Offences by kind, field and expert.
+    """
+
+    units: int = 0
+    rows: int = 0
+    scales: dict[str, ScaleStats] = field(default_factory=dict)
+    values: ValueStats | None = None
+    codes: CodeStats | None = None
+    tallies: dict[TallyKey, Tally] = field(default_factory=dict)
+
+    def offences(self, kind: Offence) -> Iterator[tuple[str | None, int | None, Tally]]:
+        """Yield (field, expert, tally) for each tally of `kind`, by expert, then field."""
+        chosen = [(key, tally) for key, tally in self.tallies.items() if key[0] is kind]
+        for (_, name, expert), tally in sorted(
+            chosen, key=lambda item: (-1 if item[0][2] is None else item[0][2], item[0][1] or "")
+        ):
+            yield name, expert, tally
+
+    def total(self, kind: Offence) -> int:
+        """Return the number of offences of `kind` in the whole tensor."""
+        return sum(tally.count for _, _, tally in self.offences(kind))
+
+
+def merge_tallies(into: dict[TallyKey, Tally], others: Iterable[tuple[TallyKey, Tally]]) -> None:
+    """Add tallies to `into`, key by key."""
+    for key, tally in others:
+        into.setdefault(key, Tally()).merge(tally)
