@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import hashlib
 import math
-from dataclasses import dataclass, field, replace
+import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 MAX_LOCATIONS = 16
@@ -114,7 +115,7 @@ class Finding:
     field: str | None = None
     count: int = 1
     locations: tuple[Location, ...] = ()
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)
     help: str = ""
 
     @property
@@ -130,7 +131,7 @@ class Finding:
 
     def with_severity(self, severity: Severity) -> Finding:
         """Return the same finding graded `severity`."""
-        return replace(self, severity=severity)
+        return dataclasses.replace(self, severity=severity)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as the JSON document holds it."""
