@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import nsmallest
@@ -24,8 +25,7 @@ class Offence(enum.Enum):
     DEAD_BLOCK = "dead-block"
     SATURATED_BLOCK = "saturated-block"
     FORBIDDEN_CODE = "forbidden-code"
-    NAN = "nan"
-    INF = "inf"
+    VALUE_NOT_FINITE = "value-not-finite"
     EXCEEDS_F16 = "exceeds-f16"
     LOST_BELOW_F16 = "lost-below-f16"
     DEAD_ROW = "dead-row"
@@ -38,14 +38,17 @@ class Tally:
     Attributes:
         count: How many.
         places: At most `MAX_LOCATIONS` pairs (flat index of block, value or row; location).
+        parts: Counts by finer kind (`nan`, `inf`), where the kind has any.
     """
 
     count: int = 0
     places: list[tuple[int, Location]] = field(default_factory=list)
+    parts: Counter[str] = field(default_factory=Counter)
 
     def merge(self, other: Tally) -> None:
         """Add `other`; the outcome does not depend on the order of merging."""
         self.count += other.count
+        self.parts.update(other.parts)
         self.places = nsmallest(MAX_LOCATIONS, self.places + other.places, key=lambda place: place[0])
 
     @property
@@ -186,6 +189,7 @@ class TensorStats:
     Attributes:
         units: Blocks of a block encoding, values of a plain one.
         rows: Rows of the tensor, all experts together.
+        histograms: Of the bit patterns of each scale field.
         scales: By scale field.
         values: For a plain float tensor.
         codes: Where codes were counted.
@@ -194,6 +198,7 @@ class TensorStats:
 
     units: int = 0
     rows: int = 0
+    histograms: dict[str, Histogram] = field(default_factory=dict)
     scales: dict[str, ScaleStats] = field(default_factory=dict)
     values: ValueStats | None = None
     codes: CodeStats | None = None

@@ -1,0 +1,138 @@
+"""Reading little-endian header fields in order, through a window that grows as it goes.
+
+A mapped file hands out windows for free; a remote one fetches each as a range. Nothing is ever
+allocated from a number in the file: a length is compared with the file's size first.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from qassay.containers.defects import HeaderError
+from qassay.core.source import Source
+
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_FIRST_WINDOW = 1 << 20
+_LARGEST_WINDOW = 1 << 26
+ABSURD_LENGTH = 1 << 48
+"""A length no file can have: such a field is a lie, not the sign of a cut file."""
+
+
+class HeaderReader:
+    """A position in a source, and the fields from there on.
+
+    Args:
+        source: The file.
+        pos: Where to begin, in bytes.
+
+    Every method raises `HeaderError` when the field does not lie inside the file: Q001, or Q003
+    where the length itself is impossible.
+    """
+
+    def __init__(self, source: Source, pos: int = 0) -> None:
+        self.pos = pos
+        self.size = source.size
+        self._source = source
+        self._window = memoryview(b"")
+        self._base = 0
+        self._step = _FIRST_WINDOW
+
+    @property
+    def rest(self) -> int:
+        """Bytes from here to the end of the file."""
+        return self.size - self.pos
+
+    def _view(self, length: int, what: str) -> int:
+        """Have `length` bytes from here in the window; return where in it they begin."""
+        if length > self.rest:
+            raise self.past_end(self.pos, length, what)
+        at = self.pos - self._base
+        if at < 0 or at + length > len(self._window):
+            step = min(self.rest, max(length, self._step))
+            self._step = min(2 * self._step, _LARGEST_WINDOW)
+            self._window = memoryview(self._source.read(self.pos, step))
+            self._base = self.pos
+            at = 0
+        return at
+
+    def past_end(self, offset: int, length: int, what: str) -> HeaderError:
+        """Return the error for `length` bytes of `what` at `offset` that the file does not hold."""
+        missing = offset + length - self.size
+        if length >= ABSURD_LENGTH:
+            return HeaderError(
+                "Q003",
+                f"{what} claims {length} bytes, which no file can hold",
+                offset,
+                expected=f"at most {max(0, self.size - offset)} bytes",
+                found=f"{length} bytes",
+            )
+        return HeaderError(
+            "Q001",
+            f"the header is cut: {what} at byte {offset} runs {missing} bytes past the end",
+            offset,
+            expected=f"{length} bytes",
+            found=f"{max(0, self.size - offset)} bytes",
+        )
+
+    def number(self, layout: struct.Struct, what: str) -> int | float | bool:
+        """Return the next number, laid out as `layout`, and step over it."""
+        value: int | float | bool = layout.unpack_from(self._window_for(layout.size, what), 0)[0]
+        return value
+
+    def _window_for(self, length: int, what: str) -> memoryview:
+        at = self._view(length, what)
+        self.pos += length
+        return self._window[at : at + length]
+
+    def u32(self, what: str) -> int:
+        """Return the next 32-bit unsigned number and step over it."""
+        return int(_U32.unpack(self._window_for(4, what))[0])
+
+    def u64(self, what: str) -> int:
+        """Return the next 64-bit unsigned number and step over it."""
+        return int(_U64.unpack(self._window_for(8, what))[0])
+
+    def take(self, length: int, what: str) -> bytes:
+        """Return a copy of the next `length` bytes and step over them."""
+        return bytes(self._window_for(length, what))
+
+    def skip(self, length: int, what: str) -> None:
+        """Step over `length` bytes, without reading them."""
+        if length > self.rest:
+            raise self.past_end(self.pos, length, what)
+        self.pos += length
+
+    def skip_strings(self, count: int, what: str) -> None:
+        """Step over `count` strings, each a 64-bit length and that many bytes."""
+        # A vocabulary has a quarter of a million of these, so the loop does nothing else: it runs
+        # until the window ends or a length leads out of it, and looks only then at what happened.
+        unpack = _U64.unpack_from
+        done = 0
+        start = self.pos
+        while done < count:
+            if self.rest < 8:
+                raise self._lying_string(start, count, what)
+            at = self._view(8, what)
+            window = self._window
+            index = done
+            try:
+                for index in range(done, count):  # noqa: B007
+                    at += 8 + unpack(window, at)[0]
+                done = count
+            except (struct.error, OverflowError):
+                done = index
+            self.pos = self._base + at
+        if self.pos > self.size:
+            raise self._lying_string(start, count, what)
+
+    def _lying_string(self, start: int, count: int, what: str) -> HeaderError:
+        """Walk again, slowly, to the string whose length leads out of the file."""
+        self.pos = start
+        for index in range(count):
+            at = self.pos
+            length = self.u64(f"{what}, length of string {index}")
+            if length > self.rest:
+                return self.past_end(at, 8 + length, f"{what}, string {index}")
+            self.pos += length
+        return self.past_end(self.pos, 8, what)

@@ -1,0 +1,90 @@
+"""The encodings that are known: those of this folder and those of installed plugins."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from typing import TYPE_CHECKING
+
+from qassay.core.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qassay.core.container import StoredType
+    from qassay.encodings.base import Encoding
+
+ENTRY_POINTS = "qassay.encodings"
+"""A plugin names a module in this entry-point group; importing it registers its encodings."""
+
+_by_id: dict[str, type[Encoding]] = {}
+_by_label: dict[tuple[str, int | str], type[Encoding]] = {}
+
+
+def register(encoding: type[Encoding]) -> None:
+    """Add a declared encoding; called when its class is created.
+
+    Raises:
+        DeclarationError: Its id, or a label it is stored as, belongs to another encoding.
+    """
+    taken = _by_id.get(encoding.id)
+    for label in encoding.stored_as:
+        taken = taken or _by_label.get(label.key)
+    if taken is not None:
+        raise DeclarationError(
+            f"encoding {encoding.id} is declared twice",
+            expected="an id and stored_as labels of its own",
+            found=f"declarations in {taken.__module__} and {encoding.__module__}",
+        )
+    _by_id[encoding.id] = encoding
+    for label in encoding.stored_as:
+        _by_label[label.key] = encoding
+
+
+@cache
+def _load_own() -> None:
+    package = importlib.import_module("qassay.encodings")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+@cache
+def _load_plugins() -> None:
+    # importlib.metadata costs half of what NumPy costs to import: only when it can matter.
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    for entry in entry_points(group=ENTRY_POINTS):
+        entry.load()
+
+
+def for_stored_type(stored: StoredType) -> type[Encoding] | None:
+    """Return the encoding a container's label stands for, None when no declaration claims it."""
+    _load_own()
+    key = (stored.family, stored.label)
+    if key not in _by_label:
+        _load_plugins()
+    return _by_label.get(key)
+
+
+def by_id(name: str) -> type[Encoding]:
+    """Return the encoding called `name`: an id, or the last part of one; case does not matter.
+
+    Raises:
+        KeyError: No encoding, or more than one, is called that.
+    """
+    every = all_encodings()
+    wanted = name.lower()
+    if wanted in every:
+        return every[wanted]
+    matches = [found for key, found in every.items() if key.rpartition(".")[2] == wanted]
+    if len(matches) != 1:
+        raise KeyError(name)
+    return matches[0]
+
+
+def all_encodings() -> Mapping[str, type[Encoding]]:
+    """Return every encoding by id, in order of id."""
+    _load_own()
+    _load_plugins()
+    return dict(sorted(_by_id.items()))

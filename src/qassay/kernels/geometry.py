@@ -1,0 +1,130 @@
+"""From the flat index of a block or value to the place a user can look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qassay.core.container import StoredTensor
+from qassay.core.finding import MAX_LOCATIONS, Location
+from qassay.core.stats import Offence, Tally, TallyKey
+from qassay.encodings.base import Encoding
+
+Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How the units (blocks, or single values) of a tensor lie.
+
+    Attributes:
+        columns: K, weights a row.
+        rows: Rows, all experts together.
+        rows_per_expert: N of a tensor `[experts, N, K]`, None for any other.
+        block: Weights a unit.
+        block_bytes: Bytes a unit.
+        offset: Byte offset of the tensor in its file.
+    """
+
+    columns: int
+    rows: int
+    rows_per_expert: int | None
+    block: int
+    block_bytes: int
+    offset: int
+
+    @property
+    def per_row(self) -> int:
+        """Units a row."""
+        return max(1, self.columns // self.block)
+
+    @property
+    def units(self) -> int:
+        """Units of the tensor."""
+        return self.rows * self.columns // self.block
+
+    def place(
+        self, unit: int, *, field: str | None, into: int, value: float | int | str | None
+    ) -> Location:
+        """Return the location of byte `into` of unit number `unit`."""
+        row, position = divmod(unit, self.per_row)
+        return Location(
+            row=row % self.rows_per_expert if self.rows_per_expert else row,
+            column=position * self.block,
+            block=unit if self.block > 1 else None,
+            field=field,
+            byte_offset=self.offset + unit * self.block_bytes + into,
+            value=value,
+        )
+
+    def row_place(self, row: int) -> Location:
+        """Return the location of row number `row` (counted over all experts)."""
+        return Location(
+            row=row % self.rows_per_expert if self.rows_per_expert else row,
+            byte_offset=self.offset + row * self.per_row * self.block_bytes,
+        )
+
+    def by_expert(self, rows: Index) -> list[tuple[int | None, Index]]:
+        """Return the positions in `rows` (ascending row numbers) that fall on each expert."""
+        if self.rows_per_expert is None:
+            return [(None, np.arange(rows.size))]
+        found, starts = np.unique(rows // self.rows_per_expert, return_index=True)
+        ends = [*starts[1:], rows.size]
+        return [
+            (int(expert), np.arange(start, end))
+            for expert, start, end in zip(found, starts, ends, strict=True)
+        ]
+
+    def tally(
+        self,
+        kind: Offence,
+        units: Index,
+        *,
+        field: str | None = None,
+        into: int = 0,
+        values: npt.NDArray[np.generic] | None = None,
+    ) -> list[tuple[TallyKey, Tally]]:
+        """Return the tallies, one an expert, of offences at `units` (ascending flat indices).
+
+        Args:
+            kind: The offence.
+            units: Flat indices of blocks or values.
+            field: The stored field concerned.
+            into: Its byte offset in the unit.
+            values: What was read at each unit, `[units]`.
+        """
+        tallies: list[tuple[TallyKey, Tally]] = []
+        if units.size == 0:
+            return tallies
+        for expert, members in self.by_expert(units // self.per_row):
+            tally = Tally(count=int(members.size))
+            for member in members[:MAX_LOCATIONS]:
+                value = None if values is None else values[member].item()
+                unit = int(units[member])
+                tally.places.append((unit, self.place(unit, field=field, into=into, value=value)))
+            tallies.append(((kind, field, expert), tally))
+        return tallies
+
+
+def geometry_of(tensor: StoredTensor, encoding: type[Encoding]) -> Geometry:
+    """Return how a tensor's units lie.
+
+    A three-dimensional tensor counts as `[experts, N, K]` when it is block-quantized or its name
+    says so; other tensors of three and more axes (convolution kernels) are `[rows, K]`, all but
+    the last axis taken together.
+    """
+    shape = tensor.shape
+    columns = shape[-1] if shape else 1
+    rows = tensor.size // columns if columns else 0
+    named = "exps" in tensor.name or "expert" in tensor.name
+    experts = len(shape) == 3 and (encoding.kind == "block" or named)
+    return Geometry(
+        columns=columns,
+        rows=rows,
+        rows_per_expert=shape[1] if experts else None,
+        block=encoding.block,
+        block_bytes=encoding.block_bytes,
+        offset=tensor.offset,
+    )

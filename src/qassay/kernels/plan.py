@@ -1,0 +1,115 @@
+"""What a block kernel has to look for, derived once from an encoding's declaration.
+
+A kernel makes one cheap pass over the blocks and returns three things: a histogram of every
+scale field, the *candidates* (blocks whose bytes could decode to zeros only, or whose codes could
+all lie at the ends of their range) and whether a forbidden code byte occurs. Everything rare is
+then settled exactly, by the reference decoder, on the few blocks concerned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from qassay.encodings.base import BlockEncoding
+from qassay.encodings.bits import Bits
+from qassay.encodings.fields import BitsField
+
+MAY_BE_ZERO = 1
+MAY_BE_SATURATED = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """Bytes of a block that all mean the same.
+
+    Attributes:
+        offset: First byte.
+        length: Number of bytes.
+        group: Regions with the same number are judged together.
+        flags: For each byte value, `MAY_BE_*` flags it is compatible with; uint8 `[256]`.
+    """
+
+    offset: int
+    length: int
+    group: int
+    flags: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScanPlan:
+    """See the module docstring.
+
+    Attributes:
+        block_bytes: Bytes of a block.
+        scale_offsets: Byte offset of each scale field, int64 `[fields]`.
+        scale_widths: Its bytes, 1 or 2, int64 `[fields]`.
+        regions: Codes (group 0), then sub-scales (group 1).
+        forbidden: (offset, length, byte) runs in which that byte must not occur.
+    """
+
+    block_bytes: int
+    scale_offsets: npt.NDArray[np.int64]
+    scale_widths: npt.NDArray[np.int64]
+    regions: tuple[Region, ...]
+    forbidden: tuple[tuple[int, int, int], ...]
+
+
+def _compatible(runs: list[tuple[Bits, set[int]]], field: BitsField) -> npt.NDArray[np.bool_]:
+    """Return for each byte value whether every integer piece in it may belong to its chosen set.
+
+    The bytes of a field are alike, so that one table serves them all; where they are not (6-bit
+    pairs), the table is the union, which only lets a few more blocks through to the exact test.
+    """
+    value = np.arange(256)
+    good = np.zeros(256, bool)
+    for byte in range(field.offset, field.offset + field.nbytes):
+        here = np.ones(256, bool)
+        for run, chosen in runs:
+            for plane in run.planes:
+                for at in np.flatnonzero((plane.byte == byte) & (plane.mask > 0)):
+                    mask, up = int(plane.mask[at]), int(plane.up[at])
+                    allowed = [(code >> up) & mask for code in chosen]
+                    here &= np.isin((value >> int(plane.shift[at])) & mask, allowed)
+        good |= here
+    return good
+
+
+def _regions(encoding: type[BlockEncoding]) -> tuple[Region, ...]:
+    """Return the regions of the codes, then those of the sub-scales."""
+    found = []
+    groups = [[encoding.codes], [part for part in (encoding.sub_scales, encoding.sub_mins) if part]]
+    for group, parts in enumerate(groups):
+        runs = [(part, part.bits(encoding.runs)) for part in parts]
+        zero = [(bits, set(part.zeros(bits))) for part, bits in runs]
+        full = [(bits, set(part.extremes(bits))) for part, bits in runs]
+        names = {name for part in parts for name in part.runs}
+        for field in encoding.bits_fields.values():
+            if not names & set(field.runs):
+                continue
+            flags = _compatible(zero, field) * np.uint8(MAY_BE_ZERO)
+            if group == 0:
+                flags |= _compatible(full, field) * np.uint8(MAY_BE_SATURATED)
+            found.append(Region(field.offset, field.nbytes, group, flags.astype(np.uint8)))
+    return tuple(found)
+
+
+@cache
+def scan_plan(encoding: type[BlockEncoding]) -> ScanPlan:
+    """Return the plan of an encoding; made once a process."""
+    scales = list(encoding.scale_fields.values())
+    forbidden = tuple(
+        (field.offset, field.nbytes, code & 0xFF)
+        for field in encoding.bits_fields.values()
+        for code in field.forbidden
+    )
+    return ScanPlan(
+        encoding.block_bytes,
+        np.array([field.offset for field in scales], np.int64),
+        np.array([field.nbytes for field in scales], np.int64),
+        _regions(encoding),
+        forbidden,
+    )

@@ -1,0 +1,115 @@
+"""The kernels in NumPy. These are the specification; the fast ones must give the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qassay.core.source import Bytes
+from qassay.core.stats import Histogram
+from qassay.encodings.base import BlockEncoding, Floats
+from qassay.kernels.plan import MAY_BE_SATURATED, MAY_BE_ZERO, ScanPlan
+
+Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockScan:
+    """What one pass over blocks found.
+
+    Attributes:
+        scales: Histogram of each scale field, in order of declaration.
+        candidates: Ascending indices of blocks that have to be looked at exactly.
+        forbidden: Whether a forbidden byte occurs anywhere.
+    """
+
+    scales: list[Histogram]
+    candidates: Index
+    forbidden: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueScan:
+    """What one pass over rows of plain floats found, in bit patterns without the sign.
+
+    Attributes:
+        largest: Largest pattern, infinities and NaN included.
+        smallest: Smallest non-zero pattern, 0 when all are zero.
+        zero: Number of zeros.
+        subnormal: Number of non-zero patterns below the smallest normal.
+        small: Number of non-zero patterns at or below the `small` limit asked for.
+        dead_rows: Ascending indices of rows of zeros.
+    """
+
+    largest: int
+    smallest: int
+    zero: int
+    subnormal: int
+    small: int
+    dead_rows: Index
+
+
+def scan_blocks(blocks: Bytes, plan: ScanPlan) -> BlockScan:
+    """Scan blocks `[n, block_bytes]` as `plan` says."""
+    scales = []
+    for offset, width in zip(plan.scale_offsets, plan.scale_widths, strict=True):
+        cut = np.ascontiguousarray(blocks[:, offset : offset + width])
+        patterns = cut.view("<u2" if width == 2 else np.uint8)[:, 0]
+        scales.append(_histogram(patterns))
+    hit = np.zeros(blocks.shape[0], bool)
+    for group in {region.group for region in plan.regions}:
+        flags = np.full(blocks.shape[0], MAY_BE_ZERO | MAY_BE_SATURATED, np.uint8)
+        for region in plan.regions:
+            if region.group == group:
+                # Nearly every block is ruled out by its first two bytes.
+                left = np.flatnonzero(flags)
+                for cut in (2, region.length):
+                    bytes_left = blocks[left, region.offset : region.offset + cut]
+                    flags[left] &= np.bitwise_and.reduce(region.flags[bytes_left], axis=1)
+                    left = np.flatnonzero(flags)
+        hit |= flags != 0
+    forbidden = any(
+        bool((blocks[:, offset : offset + length] == byte).any())
+        for offset, length, byte in plan.forbidden
+    )
+    return BlockScan(scales, np.flatnonzero(hit), forbidden)
+
+
+def _histogram(patterns: npt.NDArray[np.unsignedinteger]) -> Histogram:
+    if patterns.size < 1 << 14:  # sorting a few beats clearing 65,536 bins
+        return Histogram.of_values(patterns)
+    return Histogram.of_dense(np.bincount(patterns, minlength=1 << (8 * patterns.itemsize)))
+
+
+def scan_values(
+    bits: npt.NDArray[np.unsignedinteger], columns: int, least_normal: int, small: int
+) -> ValueScan:
+    """Scan float bit patterns `[rows * columns]`, an unsigned integer dtype of the float's width."""
+    kind = bits.dtype.type
+    sign = kind(1 << (8 * bits.itemsize - 1))
+    magnitude = bits & ~sign
+    nonzero = magnitude[magnitude != 0]
+    rows = magnitude.reshape(-1, columns).any(axis=1)
+    return ValueScan(
+        largest=int(magnitude.max(initial=kind(0))),
+        smallest=int(nonzero.min()) if nonzero.size else 0,
+        zero=magnitude.size - nonzero.size,
+        subnormal=int((nonzero < kind(least_normal)).sum()),
+        small=int((nonzero <= kind(small)).sum()),
+        dead_rows=np.flatnonzero(~rows),
+    )
+
+
+def count_codes(blocks: Bytes, encoding: type[BlockEncoding]) -> npt.NDArray[np.int64]:
+    """Return how often each stored code occurs, from the smallest on, int64 `[codes]`."""
+    bits = encoding.code_bits()
+    low, high = encoding.codes.range(bits)
+    codes = bits.unpack(blocks).reshape(-1)
+    return np.bincount(codes - np.int16(low), minlength=high - low + 1)
+
+
+def dequantize(raw: Bytes, encoding: type[BlockEncoding]) -> Floats:
+    """Return the values of stored blocks `[n * block_bytes]` as float32 `[n * block]`."""
+    return encoding.dequantize(raw)

@@ -1,0 +1,95 @@
+"""Which kernels to use: the NumPy reference for small inputs, Numba for large ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from qassay.core.errors import UsageError
+from qassay.core.source import Bytes
+from qassay.encodings.base import BlockEncoding, Encoding, Floats
+from qassay.kernels import reference
+from qassay.kernels.plan import ScanPlan
+
+VARIABLE = "QASSAY_KERNELS"
+SMALL = 48 << 20
+"""Below this many bytes, importing Numba costs more than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """One set of kernels; all sets give the same results, bit for bit.
+
+    Attributes:
+        name: `reference` or `fast`.
+        scanner: Makes a scanner of blocks for a plan and the largest chunk in blocks.
+        scan_values: Scans rows of plain floats.
+        count_codes: Counts stored codes.
+        dequantize: Decodes blocks to float32.
+    """
+
+    name: str
+    scanner: Callable[[ScanPlan, int], Callable[[Bytes], reference.BlockScan]]
+    scan_values: Callable[[npt.NDArray[Any], int, int, int], reference.ValueScan]
+    count_codes: Callable[[Bytes, type[BlockEncoding]], npt.NDArray[Any]]
+    dequantize: Callable[[Bytes, type[BlockEncoding]], Floats]
+
+
+def _reference_scanner(plan: ScanPlan, _most: int) -> Callable[[Bytes], reference.BlockScan]:
+    return lambda blocks: reference.scan_blocks(blocks, plan)
+
+
+REFERENCE = Kernels(
+    "reference",
+    _reference_scanner,
+    reference.scan_values,
+    reference.count_codes,
+    reference.dequantize,
+)
+
+
+def fast() -> Kernels:
+    """Return the Numba kernels; imports Numba."""
+    from qassay.kernels import fast_blocks, fast_decode, fast_values  # noqa: PLC0415
+
+    return Kernels(
+        "fast",
+        fast_blocks.BlockScanner,
+        fast_values.scan_values,
+        fast_blocks.count_codes,
+        fast_decode.dequantize,
+    )
+
+
+def wanted() -> str | None:
+    """Return the set that `QASSAY_KERNELS` pins, None where it pins none.
+
+    Raises:
+        UsageError: The variable holds neither `reference` nor `fast`.
+    """
+    pinned = os.environ.get(VARIABLE) or None
+    if pinned not in (None, "reference", "fast"):
+        raise UsageError(
+            f"{VARIABLE} names no set of kernels",
+            expected="reference or fast",
+            found=pinned,
+            hint=f"unset {VARIABLE}",
+        )
+    return pinned
+
+
+def choose(nbytes: int) -> Kernels:
+    """Return the kernels for an input of `nbytes`."""
+    name = wanted() or ("fast" if nbytes >= SMALL else "reference")
+    return fast() if name == "fast" else REFERENCE
+
+
+def dequantize(raw: Bytes, encoding: type[Encoding]) -> Floats:
+    """Return the values of stored bytes as float32 `[n * block]`, by whichever kernel suits."""
+    if issubclass(encoding, BlockEncoding):
+        return choose(raw.size).dequantize(raw, encoding)
+    return encoding.dequantize(raw)
