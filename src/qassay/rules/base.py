@@ -1,0 +1,164 @@
+"""What a rule is, what it sees, and how it says what it found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from qassay.core.container import Container, Defect, Skipped, StoredTensor
+from qassay.core.errors import DeclarationError
+from qassay.core.finding import Certainty, Finding, Location, Severity
+from qassay.core.stats import Tally, TensorStats
+from qassay.encodings.base import Encoding
+from qassay.rules.registry import register
+
+MANUAL_SECTIONS = ("What it does", "Why it is bad", "How to fix it", "Example")
+"""Headings that every rule's docstring has, in this order; a rule's docstring is its manual."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What a rule sees of one tensor that was read."""
+
+    stored: StoredTensor
+    encoding: type[Encoding]
+    stats: TensorStats
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What a rule sees of the whole input.
+
+    Attributes:
+        container: Structure and metadata as read.
+        tensors: Those whose bytes were read, in file order.
+        unread: Tensors and files that were not read, with the reason.
+        crashed: Rules that raised, with the error.
+    """
+
+    container: Container
+    tensors: list[TensorFacts] = field(default_factory=list)
+    unread: list[Skipped] = field(default_factory=list)
+    crashed: list[tuple[type[Rule], Exception]] = field(default_factory=list)
+
+
+class Rule:
+    """One kind of defect. A subclass is declared with its code and name and registers itself.
+
+    The class docstring is the manual page: a first sentence, then the sections of
+    `MANUAL_SECTIONS`. Rules are pure: they read facts and never open a file.
+
+    Attributes:
+        code: `Q201`.
+        name: The defect in words: `scale-not-finite`.
+        severity: How bad it is unless a finding or the user's policy says otherwise.
+        certainty: How sure it is unless a finding says otherwise.
+        help: The "Fix:" line of findings that bring none of their own.
+        since: The version that introduced the rule.
+    """
+
+    code: ClassVar[str] = ""
+    name: ClassVar[str] = ""
+    severity: ClassVar[Severity]
+    certainty: ClassVar[Certainty] = Certainty.PROVEN
+    help: ClassVar[str] = ""
+    since: ClassVar[str] = ""
+
+    def __init_subclass__(cls, *, code: str | None = None, name: str | None = None) -> None:
+        super().__init_subclass__()
+        if code is None or name is None:
+            return
+        cls.code, cls.name = code, name
+        wanting = [part for part in ("__doc__", "severity", "help", "since") if not getattr(cls, part, None)]
+        if not re.fullmatch(r"Q\d{3}", code) or wanting:
+            raise DeclarationError(
+                f"rule {code} in {cls.__module__} is incomplete",
+                expected="a code like Q201, a docstring, severity, help, since",
+                found=f"no {', no '.join(wanting)}" if wanting else code,
+            )
+        register(cls)
+
+    @classmethod
+    def title(cls) -> str:
+        """Return the first sentence of the manual page."""
+        return (cls.__doc__ or "").strip().splitlines()[0]
+
+    def finding(
+        self,
+        message: str,
+        *,
+        path: str = "",
+        tensor: str | None = None,
+        expert: int | None = None,
+        field: str | None = None,
+        tally: Tally | None = None,
+        locations: tuple[Location, ...] = (),
+        severity: Severity | None = None,
+        certainty: Certainty | None = None,
+        data: dict[str, Any] | None = None,
+        help: str = "",  # noqa: A002
+    ) -> Finding:
+        """Return a finding of this rule; `tally` gives count and places."""
+        return Finding(
+            code=self.code,
+            name=self.name,
+            severity=self.severity if severity is None else severity,
+            certainty=self.certainty if certainty is None else certainty,
+            message=message,
+            path=path,
+            tensor=tensor,
+            expert=expert,
+            field=field,
+            count=tally.count if tally else max(1, len(locations)),
+            locations=tally.locations if tally else locations,
+            data=data or {},
+            help=help or self.help,
+        )
+
+
+class TensorRule(Rule):
+    """A rule that looks at one tensor at a time."""
+
+    def check(self, tensor: TensorFacts) -> Iterable[Finding]:
+        """Yield what is wrong with one tensor."""
+        raise NotImplementedError
+
+
+class ModelRule(Rule):
+    """A rule that looks at the input as a whole."""
+
+    def check(self, model: ModelFacts) -> Iterable[Finding]:
+        """Yield what is wrong with the input."""
+        raise NotImplementedError
+
+
+class ContainerRule(ModelRule):
+    """A rule that words what a container found wrong while reading."""
+
+    def check(self, model: ModelFacts) -> Iterator[Finding]:
+        """Yield one finding for each defect with this rule's code."""
+        for defect in model.container.defects:
+            if defect.code == self.code:
+                yield self.word(defect)
+
+    def word(self, defect: Defect) -> Finding:
+        """Return the finding for one defect."""
+        message = defect.message
+        if defect.expected is not None:
+            message += f"; expected {defect.expected}"
+        if defect.found is not None:
+            message += f"; found {defect.found}"
+        parts = {"expected": defect.expected, "found": defect.found}
+        place = None if defect.byte_offset is None else Location(byte_offset=defect.byte_offset)
+        lower = Severity(max(Severity.INFO, self.severity - 1))
+        return self.finding(
+            message,
+            path=defect.path,
+            tensor=defect.tensor,
+            locations=(place,) if place else (),
+            severity=lower if defect.minor else None,
+            data={**{key: part for key, part in parts.items() if part is not None}, **defect.data},
+            help=defect.help,
+        )

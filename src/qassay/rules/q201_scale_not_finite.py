@@ -1,0 +1,50 @@
+"""Q201."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qassay.core.finding import Finding, Severity
+from qassay.core.stats import Offence
+from qassay.rules.base import TensorFacts, TensorRule
+
+
+class ScaleNotFinite(TensorRule, code="Q201", name="scale-not-finite"):
+    """A block's scale is NaN or infinite, so every weight of the block is.
+
+    ## What it does
+    Looks at every stored scale, minimum and offset (`d`, `dmin`, `m`, `e`) for bit patterns that
+    are NaN or infinity, and in MXFP4 for exponents that overflow float32 under the block's codes.
+
+    ## Why it is bad
+    One such block turns a whole output channel into NaN for every input, and the next layer's
+    normalisation spreads it over all channels.
+
+    ## How to fix it
+    Quantize the tensor again from a source that is finite. Check the source first: an infinity
+    comes from a weight too large for the scale's type, a NaN from a NaN in the source or from
+    0/0 in the quantizer.
+
+    ## Example
+    `blk.3.ffn_down.weight` row 7 block 1801 field d: NaN (0x7e00), expected a finite number.
+    """
+
+    severity = Severity.ERROR
+    help = "quantize this tensor again from a finite source; do not use the file"
+    since = "0.1"
+
+    def check(self, tensor: TensorFacts) -> Iterator[Finding]:
+        """Yield one finding for each scale field (and expert) with such blocks."""
+        for field, expert, tally in tensor.stats.offences(Offence.SCALE_NOT_FINITE):
+            first = tally.locations[0].value
+            noun = "block has" if tally.count == 1 else "blocks have"
+            yield self.finding(
+                f"{tally.count} {noun} a scale {field} that is no finite number"
+                f" (the first is {first}); expected a finite number",
+                path=tensor.stored.path,
+                tensor=tensor.stored.name,
+                expert=expert,
+                field=field,
+                tally=tally,
+                data={"blocks": tensor.stats.units, "not_finite": tally.count},
+            )

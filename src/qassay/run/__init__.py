@@ -1,0 +1,1 @@
+"""Doing the work: plan chunks, read them on threads, add up, ask the rules."""

@@ -1,0 +1,147 @@
+"""Reading every tensor of a container once and summarising it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import islice
+
+from qassay.core.container import Container, Skipped, StoredTensor
+from qassay.core.errors import QassayError
+from qassay.core.stats import TensorStats
+from qassay.encodings.base import BlockEncoding, Encoding
+from qassay.encodings.registry import for_stored_type
+from qassay.kernels.chunk import Accumulator, ChunkStats, Front
+from qassay.kernels.collect import BlockCollector, ValueCollector, make_collector
+from qassay.kernels.geometry import Geometry, geometry_of
+from qassay.kernels.select import Kernels, choose
+from qassay.kernels.summary import summarize
+from qassay.rules.base import ModelFacts, TensorFacts
+from qassay.run.options import CheckOptions
+from qassay.run.plan import Chunk, chunks_of
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One tensor while it is read."""
+
+    stored: StoredTensor
+    encoding: type[Encoding]
+    geometry: Geometry
+    collector: BlockCollector | ValueCollector
+    accumulator: Accumulator
+
+    def read(self, chunk: Chunk) -> ChunkStats:
+        """Collect one chunk."""
+        size = self.encoding.block_bytes
+        raw = self.stored.source.read(
+            self.stored.offset + chunk.start * size, chunk.units * size
+        )
+        return self.collector.collect(raw, chunk.start)
+
+
+def why_not_read(stored: StoredTensor) -> tuple[type[Encoding] | None, str]:
+    """Return a tensor's encoding, or None and the reason why its bytes cannot be judged."""
+    encoding = for_stored_type(stored.type)
+    if encoding is None:
+        return None, stored.type.note or f"encoding {stored.type.name} is not read by this version"
+    if not stored.readable or stored.nbytes is None:
+        return None, "its shape or place in the file is not sound"
+    return encoding, ""
+
+
+def audit(container: Container, options: CheckOptions) -> ModelFacts:
+    """Read every tensor that can be read; see `ModelFacts`."""
+    facts = ModelFacts(container, unread=list(container.skipped))
+    wanted: list[tuple[StoredTensor, type[Encoding]]] = []
+    for stored in container.tensors:
+        encoding, reason = why_not_read(stored)
+        if encoding is None:
+            facts.unread.append(Skipped(stored.name, reason))
+        else:
+            wanted.append((stored, encoding))
+    kernels = choose(sum(stored.nbytes or 0 for stored, _ in wanted))
+    readings = [_reading(stored, encoding, kernels, options) for stored, encoding in wanted]
+    chunks = (
+        chunk
+        for number, reading in enumerate(readings)
+        for chunk in chunks_of(number, reading.geometry, options.chunk_bytes)
+    )
+    failed = _run(readings, chunks, options)
+    for number, reading in enumerate(readings):
+        if number in failed:
+            facts.unread.append(Skipped(reading.stored.name, failed[number]))
+            continue
+        stats = _finish(reading)
+        facts.tensors.append(TensorFacts(reading.stored, reading.encoding, stats))
+    return facts
+
+
+def _reading(
+    stored: StoredTensor, encoding: type[Encoding], kernels: Kernels, options: CheckOptions
+) -> _Reading:
+    geometry = geometry_of(stored, encoding)
+    collector = make_collector(
+        encoding, geometry, kernels, Front(), all_codes=options.full_stats
+    )
+    return _Reading(stored, encoding, geometry, collector, Accumulator(geometry))
+
+
+def _run(
+    readings: list[_Reading], chunks: Iterable[Chunk], options: CheckOptions
+) -> dict[int, str]:
+    """Read all chunks, adding up as they come; return the tensors that could not be read."""
+    failed: dict[int, str] = {}
+
+    def take(chunk: Chunk, yielded: ChunkStats | QassayError) -> None:
+        if isinstance(yielded, QassayError):
+            failed[chunk.tensor] = yielded.message
+        else:
+            readings[chunk.tensor].accumulator.add(yielded)
+        if options.progress is not None:
+            options.progress(chunk.units * readings[chunk.tensor].encoding.block_bytes)
+
+    def read(chunk: Chunk) -> ChunkStats | QassayError:
+        try:
+            return readings[chunk.tensor].read(chunk)
+        except QassayError as error:
+            return error
+
+    for chunk, yielded in _in_threads(read, chunks, options.threads):
+        take(chunk, yielded)
+    return failed
+
+
+def _in_threads(
+    read: Callable[[Chunk], ChunkStats | QassayError], chunks: Iterable[Chunk], threads: int
+) -> Iterator[tuple[Chunk, ChunkStats | QassayError]]:
+    """Yield chunks with what reading them gave, in whatever order they finish.
+
+    Few chunks are in flight at a time, so memory does not grow with the size of the model.
+    """
+    source = iter(chunks)
+    if threads == 1:
+        for chunk in source:
+            yield chunk, read(chunk)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        pending: dict[Future[ChunkStats | QassayError], Chunk] = {
+            pool.submit(read, chunk): chunk for chunk in islice(source, 2 * threads)
+        }
+        while pending:
+            done, _ = wait(pending, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield pending.pop(future), future.result()
+            for chunk in islice(source, len(done)):
+                pending[pool.submit(read, chunk)] = chunk
+
+
+def _finish(reading: _Reading) -> TensorStats:
+    stats = reading.accumulator.finish()
+    if issubclass(reading.encoding, BlockEncoding):
+        fields = reading.encoding.scale_fields
+        stats.scales = {
+            name: summarize(histogram, fields[name]) for name, histogram in stats.histograms.items()
+        }
+    return stats

@@ -1,0 +1,107 @@
+"""The main job: open, audit, ask the rules, judge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from qassay.containers import open_container
+from qassay.core.container import Container, Skipped
+from qassay.core.errors import InputError
+from qassay.core.finding import Finding
+from qassay.rules.base import ModelFacts, ModelRule, Rule, TensorRule
+from qassay.rules.registry import all_rules
+from qassay.run.audit import audit
+from qassay.run.options import CheckOptions
+
+
+@dataclass(slots=True)
+class CheckResult:
+    """What a check found, before it is put into a document.
+
+    Attributes:
+        facts: Everything measured.
+        findings: In file order, then by code.
+        rules: Codes of the rules that ran.
+    """
+
+    facts: ModelFacts
+    findings: list[Finding] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything in the input was judged by every rule that was asked for."""
+        return not self.facts.unread and not self.facts.crashed
+
+
+def check(source: str | os.PathLike[str] | Container, options: CheckOptions) -> CheckResult:
+    """Check a file, a folder or an open container.
+
+    An input that cannot be read at all gives a result with nothing but its reason.
+    """
+    if isinstance(source, Container):
+        return judge(audit(source, options), options)
+    try:
+        container = open_container(source)
+    except InputError as error:
+        path = error.path or os.fspath(source)
+        unreadable = Container(path=path, format="unknown")
+        unread = [Skipped(path, _reason(error))]
+        return judge(ModelFacts(unreadable, unread=unread), options)
+    try:
+        return judge(audit(container, options), options)
+    finally:
+        container.close()
+
+
+def _reason(error: InputError) -> str:
+    reason = error.message
+    if error.expected is not None:
+        reason += f"; expected {error.expected}"
+    if error.found is not None:
+        reason += f"; found {error.found}"
+    return f"{reason}. {error.hint}" if error.hint else reason
+
+
+def judge(facts: ModelFacts, options: CheckOptions) -> CheckResult:
+    """Ask every rule that `options` selects about `facts`.
+
+    Rules run in order of code, so Q902, which reports rules that raised, comes last.
+    """
+    result = CheckResult(facts)
+    for rule_class in all_rules():
+        if not options.runs(rule_class.code):
+            continue
+        result.rules.append(rule_class.code)
+        try:
+            found = list(_findings(rule_class(), facts))
+        except Exception as error:  # noqa: BLE001 - a broken rule must not hide the others
+            facts.crashed.append((rule_class, error))
+            continue
+        result.findings += found
+    order = {tensor.name: at for at, tensor in enumerate(facts.container.tensors)}
+    result.findings = sorted(
+        (_graded(finding, options) for finding in result.findings),
+        key=lambda finding: (
+            order.get(finding.tensor, -1) if finding.tensor is not None else -1,
+            finding.code,
+            -1 if finding.expert is None else finding.expert,
+            finding.field or "",
+        ),
+    )
+    return result
+
+
+def _findings(rule: Rule, facts: ModelFacts) -> Iterator[Finding]:
+    if isinstance(rule, ModelRule):
+        yield from rule.check(facts)
+    elif isinstance(rule, TensorRule):
+        for tensor in facts.tensors:
+            yield from rule.check(tensor)
+
+
+def _graded(finding: Finding, options: CheckOptions) -> Finding:
+    wanted = options.severities.get(finding.code)
+    return finding if wanted is None else finding.with_severity(wanted)
