@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from qassay.core.container import Defect
@@ -96,6 +97,10 @@ class DefectLog:
             found=error.found,
             fix=error.fix,
         )
+
+    def take(self, defects: Iterable[Defect]) -> None:
+        """Record defects that another log has finished."""
+        self._defects.extend(defects)
 
     def finish(self) -> list[Defect]:
         """Return the defects; one more per code says how many were only counted."""

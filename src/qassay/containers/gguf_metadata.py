@@ -147,9 +147,7 @@ def read_value(
     raise unknown_type(kind, reader.pos, what)
 
 
-def read_string(
-    reader: HeaderReader, what: str, longest: int = LONGEST_STRING
-) -> tuple[str, bool]:
+def read_string(reader: HeaderReader, what: str, longest: int = LONGEST_STRING) -> tuple[str, bool]:
     """Return the string at the reader's position and whether it is sound UTF-8.
 
     Raises:

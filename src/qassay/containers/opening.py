@@ -1,0 +1,107 @@
+"""Opening a path: what is it, and which reader takes it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from qassay.containers import sniff
+from qassay.containers.folder import INDEX_SUFFIX, open_folder
+from qassay.containers.gguf import MAGIC, VERSIONS, read_gguf
+from qassay.containers.safetensors import LARGEST_HEADER, read_safetensors
+from qassay.containers.sources import MmapSource, check_regular, refusal
+from qassay.core.container import Container
+from qassay.core.errors import InputError
+from qassay.core.source import Source
+from qassay.core.text import safe
+
+
+def display_name(path: Path) -> str:
+    """Return how reports name `path`: as given when relative, else without its folder."""
+    return path.name or path.anchor if path.is_absolute() else str(path)
+
+
+def open_container(path: str | os.PathLike[str]) -> Container:
+    """Open a GGUF or safetensors file, a folder of them, or an index of shards.
+
+    The content decides what a file is, and its suffix only where the content does not say.
+
+    Args:
+        path: A file, a folder, or a `*.safetensors.index.json`.
+
+    Returns:
+        What could be read, and every structural defect. Close it when done.
+
+    Raises:
+        InputError: There is nothing there, it may not be read, or it is no model at all.
+    """
+    place = Path(path)
+    name = display_name(place)
+    try:
+        mode = os.stat(place).st_mode
+    except (OSError, ValueError) as error:
+        raise refusal(error, name) from error
+    if stat.S_ISDIR(mode):
+        return open_folder(place, name, open_file)
+    check_regular(mode, name)
+    if place.name.lower().endswith(INDEX_SUFFIX):
+        return open_folder(place.parent, display_name(place.parent), open_file, index=place.name)
+    return open_file(place, name)
+
+
+def open_file(path: Path, name: str) -> Container:
+    """Open the single model file `path`, which reports name `name`.
+
+    Raises:
+        InputError: It cannot be opened, or is no model file.
+    """
+    source = MmapSource(path, name)
+    try:
+        return _read(source, path.name, name)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _read(source: Source, file_name: str, name: str) -> Container:
+    part = sniff.raw_part(file_name)
+    if part is not None:
+        raise sniff.refuse(name, part)
+    head = source.read(0, min(source.size, sniff.HEAD_BYTES)).tobytes()
+    lower = file_name.lower()
+    if head[:4] == MAGIC and int.from_bytes(head[4:8], "little") in VERSIONS:
+        return read_gguf(source, name)
+    if _looks_like_safetensors(head):
+        return read_safetensors(source, name)
+    # A file of a few bytes under the right name is more likely cut than something else.
+    cut = 0 < len(head) < 8 and lower.endswith((".gguf", ".safetensors"))
+    foreign = None if cut else sniff.identify(source, head)
+    if foreign is not None and not _looks_like_gguf(head):
+        raise sniff.refuse(name, foreign)
+    if lower.endswith(".safetensors") and head[:4] != MAGIC:
+        return read_safetensors(source, name)
+    if lower.endswith(".gguf") or _looks_like_gguf(head) or head[:4] == MAGIC:
+        return read_gguf(source, name)
+    raise InputError(
+        "this is no model file that can be checked",
+        path=name,
+        offset=0,
+        expected="GGUF or safetensors",
+        found=f"bytes {safe(head[:8].hex(' '))}",
+        hint="name a .gguf or .safetensors file, or the folder that holds them",
+    )
+
+
+def _looks_like_safetensors(head: bytes) -> bool:
+    return head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= LARGEST_HEADER
+
+
+def _looks_like_gguf(head: bytes) -> bool:
+    """Return whether only a bit or two of the magic are damaged, and a version follows."""
+    damage = int.from_bytes(head[:4], "big") ^ int.from_bytes(MAGIC, "big")
+    return (
+        len(head) >= 8
+        and damage.bit_count() <= 2
+        and int.from_bytes(head[4:8], "little") in VERSIONS
+    )
