@@ -35,7 +35,7 @@ class ChunkStats:
         tallies: Offences.
         dead: For rows that hold zeros in this chunk, how many units of them are zero.
         codes: Counts of stored codes, from the smallest on, and the blocks counted.
-        largest: By scale field, (magnitude pattern, flat index of its first block).
+        largest: By scale field, (magnitude pattern, flat index of its first block, bit pattern).
     """
 
     units: int = 0
@@ -44,7 +44,7 @@ class ChunkStats:
     tallies: dict[TallyKey, Tally] = field(default_factory=dict)
     dead: dict[int, int] = field(default_factory=dict)
     codes: tuple[npt.NDArray[np.int64], int] | None = None
-    largest: dict[str, tuple[int, int]] = field(default_factory=dict)
+    largest: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

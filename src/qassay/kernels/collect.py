@@ -125,11 +125,12 @@ class BlockCollector:
         finite = patterns[(scale.health[patterns] & int(Health.NOT_FINITE)) == 0]
         if finite.size == 0:
             return
-        sign = scale.patterns // 2 if scale.format == "f16" else scale.patterns
-        magnitude = int((finite % sign).max())
+        unsigned = scale.patterns // (2 if scale.format == "f16" else 1) - 1
+        magnitude = int((finite & unsigned).max())
         if magnitude and self.front.advances(scale.name, magnitude, start):
-            first = int((scale.patterns_of(blocks) % sign == magnitude).argmax())
-            chunk.largest[scale.name] = (magnitude, first + start)
+            stored = scale.patterns_of(blocks)
+            first = int((stored & unsigned == magnitude).argmax())
+            chunk.largest[scale.name] = (magnitude, first + start, int(stored[first]))
 
     def _forbidden(self, chunk: ChunkStats, blocks: Bytes, start: int) -> None:
         """Tally codes that no writer produces, block by block (a block counts once a field)."""

@@ -7,9 +7,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
+
 from qassay.core.container import Container, Skipped, StoredTensor
 from qassay.core.errors import QassayError
-from qassay.core.stats import TensorStats
+from qassay.core.stats import Offence, TensorStats, merge_tallies
 from qassay.encodings.base import BlockEncoding, Encoding
 from qassay.encodings.registry import for_stored_type
 from qassay.kernels.chunk import Accumulator, ChunkStats, Front
@@ -144,4 +146,14 @@ def _finish(reading: _Reading) -> TensorStats:
         stats.scales = {
             name: summarize(histogram, fields[name]) for name, histogram in stats.histograms.items()
         }
+        for name, (_, unit, pattern) in reading.accumulator.total.largest.items():
+            value = fields[name].magnitudes[[pattern]]
+            largest = reading.geometry.tally(
+                Offence.LARGEST_SCALE,
+                np.array([unit], np.int64),
+                field=name,
+                into=fields[name].offset,
+                values=value,
+            )
+            merge_tallies(stats.tallies, largest)
     return stats
