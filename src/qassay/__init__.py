@@ -1,0 +1,79 @@
+"""Audits quantized language-model weights: which layer is wrong, why, and whose fault it is.
+
+    import qassay
+
+    report = qassay.check("model.gguf")
+    print(report.verdict)                      # "clean", "findings" or "incomplete"
+    for finding in report.findings:
+        print(finding.code, finding.tensor, finding.message)
+
+    with qassay.open("model.gguf") as model:
+        weight = model.tensors["blk.0.ffn_up.weight"].dequantize()   # float32 [N, K]
+
+Names are imported when they are first used, so that importing qassay costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qassay.api import check, encodings, open, rules  # noqa: A004
+    from qassay.core.errors import (
+        DeclarationError,
+        InputError,
+        NotDecodableError,
+        QassayError,
+        UsageError,
+    )
+    from qassay.core.finding import Certainty, Finding, Location, Severity
+    from qassay.report.document import Report
+    from qassay.run.model import Model, Tensor
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "qassay.api": ("check", "encodings", "open", "rules"),
+    "qassay.core.errors": (
+        "DeclarationError",
+        "InputError",
+        "NotDecodableError",
+        "QassayError",
+        "UsageError",
+    ),
+    "qassay.core.finding": ("Certainty", "Finding", "Location", "Severity"),
+    "qassay.report.document": ("Report",),
+    "qassay.run.model": ("Model", "Tensor"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Certainty",
+    "DeclarationError",
+    "Finding",
+    "InputError",
+    "Location",
+    "Model",
+    "NotDecodableError",
+    "QassayError",
+    "Report",
+    "Severity",
+    "Tensor",
+    "UsageError",
+    "__version__",
+    "check",
+    "encodings",
+    "open",
+    "rules",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        return getattr(import_module(_HOME_OF[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,94 @@
+"""The functions behind `import qassay`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from qassay.core.errors import UsageError
+from qassay.core.finding import Severity
+from qassay.encodings.base import Encoding
+from qassay.encodings.registry import all_encodings
+from qassay.report.document import Report
+from qassay.rules.base import Rule
+from qassay.rules.registry import all_rules
+from qassay.run.check import check as run_check
+from qassay.run.model import Model
+from qassay.run.options import CHUNK_BYTES, CheckOptions
+
+Source = "str | os.PathLike[str] | Model"
+
+
+def open(path: str | os.PathLike[str]) -> Model:  # noqa: A001
+    """Open a model file or folder for reading; see `Model.open`."""
+    return Model.open(path)
+
+
+def check(
+    source: Source,
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    severities: Mapping[str, Severity | str] | None = None,
+    jobs: int | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+    stats: str = "default",
+) -> Report:
+    """Audit a model and return the report; `report.to_dict()` is the JSON document.
+
+    A file that cannot be read at all gives a report with the verdict `incomplete` and the reason
+    in `coverage`, not an exception: a batch goes on.
+
+    Args:
+        source: A path, or an open `Model`.
+        select: Code prefixes of rules to run (`"Q2"`); all when empty.
+        ignore: Code prefixes of rules not to run.
+        severities: Severity by rule code, in place of the rule's own.
+        jobs: Threads; one for each processor by default. The report does not depend on it.
+        chunk_bytes: Bytes read at a time. The report does not depend on it.
+        stats: `full` counts the codes of every block, `default` those of a sample.
+
+    Raises:
+        UsageError: An argument names no rule or severity, or is out of range.
+    """
+    if stats not in ("default", "full"):
+        raise UsageError("stats is out of range", expected="default or full", found=repr(stats))
+    for name, number in (("jobs", jobs), ("chunk_bytes", chunk_bytes)):
+        if number is not None and number < 1:
+            raise UsageError(f"{name} is out of range", expected="at least 1", found=str(number))
+    options = CheckOptions(
+        select=_codes(select),
+        ignore=_codes(ignore),
+        severities={code: _severity(code, word) for code, word in (severities or {}).items()},
+        jobs=jobs,
+        chunk_bytes=chunk_bytes,
+        full_stats=stats == "full",
+    )
+    chosen = source.container if isinstance(source, Model) else source
+    return Report.of_check(run_check(chosen, options))
+
+
+def _codes(prefixes: Iterable[str]) -> tuple[str, ...]:
+    given = (prefixes,) if isinstance(prefixes, str) else tuple(prefixes)
+    for prefix in given:
+        if not prefix or not any(rule.code.startswith(prefix) for rule in all_rules()):
+            raise UsageError("no rule has such a code", found=repr(prefix), hint="see `qassay rules`")
+    return given
+
+
+def _severity(code: str, word: Severity | str) -> Severity:
+    _codes([code])
+    try:
+        return word if isinstance(word, Severity) else Severity.parse(word)
+    except ValueError as error:
+        raise UsageError(str(error), expected="info, warning or error") from None
+
+
+def encodings() -> Mapping[str, type[Encoding]]:
+    """Return every encoding that qassay reads, by id."""
+    return all_encodings()
+
+
+def rules() -> tuple[type[Rule], ...]:
+    """Return every rule, in order of code."""
+    return all_rules()
