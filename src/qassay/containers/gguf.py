@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qassay.containers.defects import DefectLog, HeaderError
-from qassay.containers.ggml_types import ggml_type
 from qassay.containers.gguf_metadata import (
     TYPE_NAMES,
     UINT32,
@@ -30,9 +29,10 @@ from qassay.containers.gguf_metadata import (
     read_value,
     unknown_type,
 )
+from qassay.containers.gguf_tensors import MOST_AXES, Entry, place_tensors
 from qassay.containers.header_reader import HeaderReader
-from qassay.containers.spans import Layout, Span, check_padding, check_spans
-from qassay.core.container import Container, Skipped, StoredTensor, StoredType
+from qassay.containers.spans import Layout
+from qassay.core.container import Container, Skipped
 from qassay.core.source import Source
 from qassay.core.text import safe
 
@@ -41,26 +41,11 @@ VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 _SMALLEST_PAIR = 8 + 4 + 1
 _SMALLEST_ENTRY = 8 + 4 + 4 + 8
+_MOST_ITEMS = 1 << 20
 _LONGEST_KEY = 65535
 _LONGEST_NAME = 63
-_MOST_AXES = 4
 _READABLE_AXES = 8
-_MOST_WEIGHTS = 1 << 63
 _LISTED_PARTS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A tensor entry as it stands in the header, and where its fields do."""
-
-    name: str
-    axes: tuple[int, ...]
-    type_number: int
-    offset: int
-    at: int
-    at_axes: int
-    at_type: int
-    at_offset: int
 
 
 @dataclass(slots=True)
@@ -76,7 +61,7 @@ class _Reading:
     metadata: dict[str, Any] = field(default_factory=dict)
     value_types: dict[str, str] = field(default_factory=dict)
     value_offsets: dict[str, int] = field(default_factory=dict)
-    entries: list[_Entry] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
     complete: bool = False
     alignment: int = DEFAULT_ALIGNMENT
 
@@ -91,7 +76,8 @@ def read_gguf(source: Source, path: str, *, check_padding: bool = True) -> Conta
 
     Returns:
         What could be read and every structural defect. `extra` holds `version`, `alignment`,
-        `kv_count`, `tensor_count` (as the header states them), `header_bytes`, `data_offset`,
+        `kv_count`, `tensor_count` (as the header states them), `header_bytes` (read so far, when
+        it is broken), `data_offset` (None when it is broken),
         `value_types` {key: GGUF type name}, `value_offsets` {key: byte offset of the value},
         `entry_offsets` {tensor: byte offset of its axes}, and for a part of a split model `split`.
     """
@@ -100,10 +86,12 @@ def read_gguf(source: Source, path: str, *, check_padding: bool = True) -> Conta
         _read_header(reading)
     except HeaderError as error:
         reading.log.add_error(error)
-    layout = Layout(
-        source, _align(reading.reader.pos, reading.alignment), reading.alignment, check_padding
+    end = reading.reader.pos
+    first = -(-end // reading.alignment) * reading.alignment
+    layout = Layout(source, first, reading.alignment, check_padding)
+    tensors = place_tensors(
+        reading.entries, layout, reading.log, header_end=end if reading.complete else None
     )
-    tensors = _place(reading, layout, path)
     container = Container(
         path=path,
         format="gguf",
@@ -116,7 +104,7 @@ def read_gguf(source: Source, path: str, *, check_padding: bool = True) -> Conta
             "kv_count": reading.pairs,
             "tensor_count": reading.entries_promised,
             "header_bytes": reading.reader.pos,
-            "data_offset": layout.first,
+            "data_offset": layout.first if reading.complete else None,
             "value_types": reading.value_types,
             "value_offsets": reading.value_offsets,
             "entry_offsets": {entry.name: entry.at_axes for entry in reading.entries},
@@ -125,10 +113,6 @@ def read_gguf(source: Source, path: str, *, check_padding: bool = True) -> Conta
     _note_split(container)
     container.defects = reading.log.finish()
     return container
-
-
-def _align(offset: int, alignment: int) -> int:
-    return -(-offset // alignment) * alignment
 
 
 def _read_header(reading: _Reading) -> None:
@@ -147,6 +131,8 @@ def _read_header(reading: _Reading) -> None:
         raise reader.past_end(0, 4, "the magic")
     at = reader.pos
     reading.version = reader.u32("the version")
+    if reading.version not in VERSIONS and head != MAGIC:
+        return
     if reading.version not in VERSIONS:
         raise HeaderError(
             "Q003",
@@ -171,7 +157,7 @@ def _read_header(reading: _Reading) -> None:
 
 
 def _check_count(reader: HeaderReader, at: int, count: int, smallest: int, what: str) -> None:
-    possible = reader.rest // smallest
+    possible = min(reader.rest // smallest, _MOST_ITEMS)
     if count > possible:
         raise HeaderError(
             "Q003",
@@ -245,7 +231,7 @@ def _settle_alignment(reading: _Reading) -> None:
     )
 
 
-def _read_entry(reading: _Reading, index: int) -> _Entry:
+def _read_entry(reading: _Reading, index: int) -> Entry:
     reader, log = reading.reader, reading.log
     at = reader.pos
     name, sound = read_string(reader, f"the name of tensor {index}", _LONGEST_KEY)
@@ -272,16 +258,16 @@ def _read_entry(reading: _Reading, index: int) -> _Entry:
             f"tensor '{shown}' (entry {index} of {reading.entries_promised}) claims {count} axes; "
             "the entries after it cannot be found",
             at_count,
-            expected=f"1 to {_MOST_AXES}",
+            expected=f"1 to {MOST_AXES}",
             found=count,
         )
-    if not 1 <= count <= _MOST_AXES:
+    if not 1 <= count <= MOST_AXES:
         log.add(
             "Q003",
             f"tensor '{shown}' has {count} axes",
             tensor=name,
             at=at_count,
-            expected=f"1 to {_MOST_AXES}",
+            expected=f"1 to {MOST_AXES}",
             found=count,
             # A scalar without axes is read by llama.cpp, though the format does not foresee it.
             minor=count == 0,
@@ -292,152 +278,7 @@ def _read_entry(reading: _Reading, index: int) -> _Entry:
     number = reader.u32(f"the type of tensor '{shown}'")
     at_offset = reader.pos
     offset = reader.u64(f"the offset of tensor '{shown}'")
-    return _Entry(name, axes, number, offset, at, at_axes, at_type, at_offset)
-
-
-def _place(reading: _Reading, layout: Layout, path: str) -> list[StoredTensor]:
-    """Locate the tensors, and judge each entry by itself and against the others."""
-    log, size = reading.log, reading.source.size
-    tensors: list[StoredTensor] = []
-    spans: list[Span] = []
-    first_at: dict[str, int] = {}
-    for entry in reading.entries:
-        kind = ggml_type(entry.type_number)
-        if entry.name in first_at:
-            log.add(
-                "Q007",
-                f"tensor name '{safe(entry.name)}' appears twice",
-                tensor=entry.name,
-                at=entry.at,
-                expected="every name once",
-                found=f"again at byte {entry.at}, first at byte {first_at[entry.name]}",
-            )
-        first_at.setdefault(entry.name, entry.at)
-        sound = _check_shape(entry, kind, log)
-        nbytes = _bytes_of(entry.axes, kind) if sound else None
-        start = layout.first + entry.offset
-        inside = reading.complete and _check_extent(entry, start, nbytes, layout, log)
-        tensors.append(
-            StoredTensor(
-                name=entry.name,
-                type=kind,
-                shape=entry.axes[::-1],
-                source=reading.source,
-                offset=start,
-                nbytes=nbytes,
-                path=path,
-                readable=sound and inside,
-            )
-        )
-        end = None if nbytes is None else start + nbytes
-        spans.append(Span(entry.name, start, end, broken=not sound))
-    if reading.complete:
-        if tensors:
-            end = min(layout.first, size)
-            check_padding(reading.reader.pos, end, "after the header", layout, log)
-        _check_order(reading.entries, log)
-        check_spans(spans, layout if tensors else _from(layout, reading.reader.pos), log)
-    return tensors
-
-
-def _from(layout: Layout, first: int) -> Layout:
-    return Layout(layout.source, first, layout.alignment, layout.check_padding)
-
-
-def _bytes_of(axes: tuple[int, ...], kind: StoredType) -> int | None:
-    if kind.block == 0:
-        return None
-    count = 1
-    for axis in axes:
-        count *= axis
-    return count // kind.block * kind.block_bytes
-
-
-def _check_shape(entry: _Entry, kind: StoredType, log: DefectLog) -> bool:
-    """Return whether the shape can be used; report why not."""
-    shown = safe(entry.name)
-    count = 1
-    for place, axis in enumerate(entry.axes):
-        count *= axis
-        if 0 < count < _MOST_WEIGHTS:
-            continue
-        log.add(
-            "Q003",
-            f"tensor '{shown}' has an axis of length 0"
-            if axis == 0
-            else f"tensor '{shown}' claims more weights than 63 bits can count",
-            tensor=entry.name,
-            at=entry.at_axes + 8 * place,
-            expected=f"1 to {_MOST_WEIGHTS - 1} weights",
-            found=f"axes {list(entry.axes)}",
-        )
-        return False
-    row = entry.axes[0] if entry.axes else 1
-    if kind.block and row % kind.block:
-        log.add(
-            "Q003",
-            f"rows of tensor '{shown}' hold {row} weights, no whole number of {kind.name} blocks",
-            tensor=entry.name,
-            at=entry.at_axes,
-            expected=f"a multiple of {kind.block}",
-            found=row,
-        )
-        return False
-    return True
-
-
-def _check_extent(
-    entry: _Entry, start: int, nbytes: int | None, layout: Layout, log: DefectLog
-) -> bool:
-    """Return whether the data lies in the file; report an offset or an end that does not fit."""
-    size = layout.source.size
-    shown = safe(entry.name)
-    if entry.offset % layout.alignment:
-        log.add(
-            "Q004",
-            f"the offset of tensor '{shown}' is no multiple of the alignment {layout.alignment}",
-            tensor=entry.name,
-            at=entry.at_offset,
-            expected=f"a multiple of {layout.alignment}",
-            found=entry.offset,
-        )
-    end = start + (1 if nbytes is None else nbytes)
-    if end <= size:
-        return True
-    missing = end - max(size, start)
-    share = "its data begins" if nbytes is None else f"{missing} of its {nbytes} bytes lie"
-    log.add(
-        "Q001",
-        f"tensor '{shown}' is cut: {share} past the end of the file",
-        tensor=entry.name,
-        at=start,
-        expected=f"a file of at least {end} bytes",
-        found=f"{size} bytes",
-        missing_bytes=None if nbytes is None else missing,
-    )
-    return False
-
-
-def _check_order(entries: list[_Entry], log: DefectLog) -> None:
-    """Report once when data does not lie in the order of the entries.
-
-    The format allows it, llama.cpp does not (gguf.cpp compares every offset with the running sum),
-    and two offsets that were swapped show in nothing else.
-    """
-    for before, entry in zip(entries, entries[1:], strict=False):
-        if entry.offset < before.offset:
-            log.add(
-                "Q003",
-                f"tensor '{safe(entry.name)}' lies before '{safe(before.name)}', which is listed "
-                "before it; llama.cpp refuses such a file",
-                tensor=entry.name,
-                at=entry.at_offset,
-                expected=f"an offset above {before.offset}",
-                found=entry.offset,
-                fix="write the file again with its tensors in the order in which they are listed",
-                minor=True,
-            )
-            return
+    return Entry(name, axes, number, offset, at, at_axes, at_type, at_offset)
 
 
 def _note_split(container: Container) -> None:

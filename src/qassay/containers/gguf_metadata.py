@@ -26,6 +26,7 @@ STRING = 8
 ARRAY = 9
 DEEPEST_ARRAY = 8
 """Arrays of arrays end here; no model nests more than two, and recursion must be bounded."""
+_PIECE = 1 << 16
 LONGEST_STRING = 1 << 26
 """No single value is this long; it is refused, because decoding it would allocate as much."""
 
@@ -48,6 +49,11 @@ _NUMBERS = {
     number: struct.Struct(f"<{code}")
     for number, code in zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIifBQqd", strict=True)
 }
+
+_SMALLEST = tuple(
+    _NUMBERS[number].size if number in _NUMBERS else 8 if number == STRING else 4 + 8
+    for number in range(len(TYPE_NAMES))
+)
 
 
 class MetadataArray(Sequence[Any]):
@@ -86,8 +92,18 @@ class MetadataArray(Sequence[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         reader = HeaderReader(self._source, self.offset)
-        for _ in range(self._count):
-            yield read_value(reader, self._source, self.item_type)
+        layout = _NUMBERS.get(self.item_type)
+        if self.item_type == STRING:
+            for _, text in reader.strings(self._count):
+                yield text
+        elif layout is not None:
+            for first in range(0, self._count, _PIECE):
+                length = min(_PIECE, self._count - first) * layout.size
+                for (number,) in layout.iter_unpack(reader.take(length, "numbers")):
+                    yield bool(number) if self.item_type == BOOL else number
+        else:
+            for _ in range(self._count):
+                yield read_value(reader, self._source, self.item_type)
 
     @overload
     def __getitem__(self, index: int) -> Any: ...
@@ -114,12 +130,12 @@ class MetadataArray(Sequence[Any]):
     def _walk(self) -> array[int]:
         starts = array("Q")
         reader = HeaderReader(self._source, self.offset)
+        if self.item_type == STRING:
+            starts.extend(start for start, _ in reader.strings(self._count))
+            return starts
         for _ in range(self._count):
             starts.append(reader.pos)
-            if self.item_type == STRING:
-                reader.skip(reader.u64("string length"), "string")
-            else:
-                read_value(reader, self._source, self.item_type)
+            read_value(reader, self._source, self.item_type)
         return starts
 
 
@@ -155,8 +171,7 @@ def read_string(reader: HeaderReader, what: str, longest: int = LONGEST_STRING) 
     """
     at = reader.pos
     length = reader.u64(f"the length of {what}")
-    if length > reader.rest:
-        raise reader.past_end(reader.pos, length, what)
+    reader.need(length, what, field=at)
     if length > longest:
         raise HeaderError(
             "Q003",
@@ -196,7 +211,10 @@ def _array_head(reader: HeaderReader, what: str, depth: int) -> tuple[int, int]:
     item_type = reader.u32(f"the element type of {what}")
     if item_type >= len(TYPE_NAMES):
         raise unknown_type(item_type, at, f"{what}, an array,")
-    return item_type, reader.u64(f"the length of {what}")
+    at_count = reader.pos
+    count = reader.u64(f"the length of {what}")
+    reader.need(count * _SMALLEST[item_type], f"{what}, an array of {count},", field=at_count)
+    return item_type, count
 
 
 def _skip_items(reader: HeaderReader, item_type: int, count: int, what: str, depth: int) -> None:

@@ -7,6 +7,7 @@ allocated from a number in the file: a length is compared with the file's size f
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from qassay.containers.defects import HeaderError
 from qassay.core.source import Source
@@ -51,28 +52,38 @@ class HeaderReader:
         if at < 0 or at + length > len(self._window):
             step = min(self.rest, max(length, self._step))
             self._step = min(2 * self._step, _LARGEST_WINDOW)
-            self._window = memoryview(self._source.read(self.pos, step))
+            self._window = self._source.read(self.pos, step).data
             self._base = self.pos
             at = 0
         return at
 
-    def past_end(self, offset: int, length: int, what: str) -> HeaderError:
-        """Return the error for `length` bytes of `what` at `offset` that the file does not hold."""
-        missing = offset + length - self.size
+    def past_end(
+        self, offset: int, length: int, what: str, *, field: int | None = None
+    ) -> HeaderError:
+        """Return the error for `length` bytes of `what` at `offset` that the file does not hold.
+
+        Args:
+            offset: Where `what` begins.
+            length: Its bytes.
+            what: For people.
+            field: Byte offset of the header field that states the length, if one does.
+        """
+        left = max(0, self.size - offset)
+        at = offset if field is None else field
         if length >= ABSURD_LENGTH:
             return HeaderError(
                 "Q003",
                 f"{what} claims {length} bytes, which no file can hold",
-                offset,
-                expected=f"at most {max(0, self.size - offset)} bytes",
+                at,
+                expected=f"at most {left} bytes",
                 found=f"{length} bytes",
             )
         return HeaderError(
             "Q001",
-            f"the header is cut: {what} at byte {offset} runs {missing} bytes past the end",
-            offset,
+            f"the header is cut: {what} at byte {offset} runs {length - left} bytes past the end",
+            at,
             expected=f"{length} bytes",
-            found=f"{max(0, self.size - offset)} bytes",
+            found=f"{left} bytes",
         )
 
     def number(self, layout: struct.Struct, what: str) -> int | float | bool:
@@ -97,11 +108,15 @@ class HeaderReader:
         """Return a copy of the next `length` bytes and step over them."""
         return bytes(self._window_for(length, what))
 
-    def skip(self, length: int, what: str) -> None:
-        """Step over `length` bytes, without reading them."""
-        if length > self.rest:
-            raise self.past_end(self.pos, length, what)
+    def skip(self, length: int, what: str, *, field: int | None = None) -> None:
+        """Step over `length` bytes, a number that stands at `field`, without reading them."""
+        self.need(length, what, field=field)
         self.pos += length
+
+    def need(self, length: int, what: str, *, field: int | None = None) -> None:
+        """Raise unless the file has `length` more bytes, a number that stands at `field`."""
+        if length > self.rest:
+            raise self.past_end(self.pos, length, what, field=field)
 
     def skip_strings(self, count: int, what: str) -> None:
         """Step over `count` strings, each a 64-bit length and that many bytes."""
@@ -131,8 +146,20 @@ class HeaderReader:
         self.pos = start
         for index in range(count):
             at = self.pos
-            length = self.u64(f"{what}, length of string {index}")
+            length = self.u64(f"{what}, length of string {index},")
             if length > self.rest:
-                return self.past_end(at, 8 + length, f"{what}, string {index}")
+                return self.past_end(self.pos, length, f"{what}, string {index},", field=at)
             self.pos += length
         return self.past_end(self.pos, 8, what)
+
+    def strings(self, count: int) -> Iterator[tuple[int, str]]:
+        """Yield the byte offset and text of `count` strings that are known to lie in the file."""
+        unpack = _U64.unpack_from
+        for _ in range(count):
+            at = self._view(8, "a string length")
+            length = unpack(self._window, at)[0]
+            start = self.pos
+            at = self._view(8 + length, "a string")
+            self.pos += 8 + length
+            raw = self._window[at + 8 : at + 8 + length]
+            yield start, str(raw, "utf-8", "surrogateescape")

@@ -39,7 +39,7 @@ def open_container(path: str | os.PathLike[str]) -> Container:
     place = Path(path)
     name = display_name(place)
     try:
-        mode = os.stat(place).st_mode
+        mode = place.stat().st_mode
     except (OSError, ValueError) as error:
         raise refusal(error, name) from error
     if stat.S_ISDIR(mode):

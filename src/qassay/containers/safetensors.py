@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qassay.containers.defects import DefectLog, HeaderError
+from qassay.containers.safetensors_types import safetensors_type
 from qassay.containers.spans import Layout, Span, check_spans
 from qassay.containers.strict_json import JsonError, JsonObject, is_integer, parse_json
 from qassay.core.container import Container, StoredTensor, StoredType
@@ -29,42 +30,7 @@ METADATA_KEY = "__metadata__"
 _MOST_AXES = 64
 _MOST_WEIGHTS = 1 << 63
 
-# dtype, weights that are stored together, their bytes (safetensors/src/tensor.rs, enum Dtype)
-_DTYPES = {
-    name: StoredType("safetensors", name, name, block, size)
-    for name, block, size in (
-        ("BOOL", 1, 1),
-        ("U8", 1, 1),
-        ("I8", 1, 1),
-        ("F4", 2, 1),
-        ("F6_E2M3", 4, 3),
-        ("F6_E3M2", 4, 3),
-        ("F8_E5M2", 1, 1),
-        ("F8_E4M3", 1, 1),
-        ("F8_E8M0", 1, 1),
-        ("I16", 1, 2),
-        ("U16", 1, 2),
-        ("F16", 1, 2),
-        ("BF16", 1, 2),
-        ("I32", 1, 4),
-        ("U32", 1, 4),
-        ("F32", 1, 4),
-        ("F64", 1, 8),
-        ("I64", 1, 8),
-        ("U64", 1, 8),
-        ("C64", 1, 8),
-    )
-}
 _STRINGS = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:\s*\{)?', re.DOTALL)
-
-
-def safetensors_type(dtype: str) -> StoredType:
-    """Return the type that the word `dtype` stands for; block and size are 0 when unknown."""
-    known = _DTYPES.get(dtype)
-    if known is not None:
-        return known
-    note = f"safetensors dtype {safe(dtype, 40)} is not known to this version of qassay"
-    return StoredType("safetensors", dtype, safe(dtype, 40), 0, 0, note)
 
 
 @dataclass(slots=True)
@@ -78,6 +44,7 @@ class _Reading:
     metadata: dict[str, Any] = field(default_factory=dict)
     tensors: list[StoredTensor] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    lost: bool = False
     positions: dict[str, list[int]] | None = None
 
     def position(self, name: str, occurrence: int = 0) -> int:
@@ -120,8 +87,9 @@ def read_safetensors(source: Source, path: str) -> Container:
         reading.log.add_error(error)
     else:
         _read_entries(reading, header)
-        # Without a trustworthy list, bytes that seem to belong to nobody mean nothing.
-        check_spans(reading.spans, Layout(source, reading.data_offset), reading.log)
+        # When an entry could not be read, bytes that seem to belong to nobody may be its own.
+        layout = Layout(source, reading.data_offset)
+        check_spans(reading.spans, layout, reading.log, gaps=not reading.lost)
     return Container(
         path=path,
         format="safetensors",
@@ -226,7 +194,8 @@ def _read_entries(reading: _Reading, header: JsonObject) -> None:
                 expected="every name once",
                 found=f"again; first at byte {reading.position(name)}",
             )
-        _read_entry(reading, name, entry, occurrence)
+        if not _read_entry(reading, name, entry, occurrence):
+            reading.lost = True
     _check_start(reading)
 
 
@@ -255,7 +224,8 @@ def _read_metadata(reading: _Reading, entry: object, occurrence: int) -> None:
         log.add("Q003", f"{METADATA_KEY} has the key '{safe(key)}' twice", at=at, minor=True)
 
 
-def _read_entry(reading: _Reading, name: str, entry: object, occurrence: int) -> None:
+def _read_entry(reading: _Reading, name: str, entry: object, occurrence: int) -> bool:
+    """Add the tensor and report what is wrong with its entry; False when it tells no place."""
     log = reading.log
     shown = safe(name)
 
@@ -269,19 +239,19 @@ def _read_entry(reading: _Reading, name: str, entry: object, occurrence: int) ->
         fault("has a name that is no Unicode text", expected="text without lone surrogates")
     if not isinstance(entry, JsonObject):
         fault("has no object as its entry", expected="an object")
-        return
+        return False
     for key, _ in entry.repeated:
         fault(f"has the field '{safe(key, 40)}' twice", expected="every field once")
     dtype, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str):
         fault("has no dtype", expected="a word such as F16", found=_shown(dtype))
-        return
+        return False
     axes = _axes(shape)
     if axes is None:
         fault("has no usable shape", expected="a list of numbers, 0 or more", found=_shown(shape))
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
         fault("has no usable data_offsets", expected="[begin, end]", found=_shown(offsets))
-        return
+        return False
     kind = safetensors_type(dtype)
     nbytes, whole = _bytes_of(axes, kind)
     if not whole:
@@ -296,60 +266,51 @@ def _read_entry(reading: _Reading, name: str, entry: object, occurrence: int) ->
             expected=f"{nbytes} bytes",
             found=f"{end - begin} bytes",
         )
-    fits = nbytes == end - begin or (kind.block == 0 and begin <= end)
-    _locate(reading, name, kind, axes, nbytes, (begin, end), fits)
+    fits = begin <= end and (nbytes == end - begin or kind.block == 0)
+    tensor = StoredTensor(
+        name=name,
+        type=kind,
+        shape=axes or (),
+        source=reading.source,
+        offset=reading.data_offset + begin,
+        nbytes=nbytes,
+        path=reading.path,
+        readable=fits and axes is not None and reading.data_offset + end <= reading.source.size,
+    )
+    _locate(reading, tensor, reading.data_offset + end)
+    return True
 
 
-def _locate(
-    reading: _Reading,
-    name: str,
-    kind: StoredType,
-    axes: tuple[int, ...] | None,
-    nbytes: int | None,
-    offsets: tuple[int, int],
-    fits: bool,
-) -> None:
+def _locate(reading: _Reading, tensor: StoredTensor, stop: int) -> None:
     """Add the tensor; report data outside the file and elements that are not aligned."""
-    log, size = reading.log, reading.source.size
-    start, stop = (reading.data_offset + offset for offset in offsets)
+    log, size, start = reading.log, reading.source.size, tensor.offset
     if stop > size and start <= stop:
         missing = stop - max(start, size)
         log.add(
             "Q001",
-            f"tensor '{safe(name)}' is cut: {missing} of its {stop - start} bytes lie past the end "
-            "of the file",
-            tensor=name,
+            f"tensor '{safe(tensor.name)}' is cut: {missing} of its {stop - start} bytes lie past "
+            "the end of the file",
+            tensor=tensor.name,
             at=start,
             expected=f"a file of at least {stop} bytes",
             found=f"{size} bytes",
             missing_bytes=missing,
         )
-    if kind.block == 1 and offsets[0] % kind.block_bytes:
+    begin, width = start - reading.data_offset, tensor.type.block_bytes
+    if tensor.type.block == 1 and begin % width:
         log.add(
             "Q004",
-            f"tensor '{safe(name)}' does not begin at a multiple of its element size",
-            tensor=name,
+            f"tensor '{safe(tensor.name)}' does not begin at a multiple of its element size",
+            tensor=tensor.name,
             at=start,
-            expected=f"a multiple of {kind.block_bytes}",
-            found=offsets[0],
+            expected=f"a multiple of {width}",
+            found=begin,
             minor=True,
         )
-    reading.tensors.append(
-        StoredTensor(
-            name=name,
-            type=kind,
-            shape=axes or (),
-            source=reading.source,
-            offset=start,
-            nbytes=nbytes,
-            path=reading.path,
-            readable=fits and axes is not None and max(start, stop) <= size,
-        )
-    )
-    if start <= stop:
-        reading.spans.append(Span(name, start, stop))
-    else:
-        reading.spans.append(Span(name, start, None, broken=True))
+    reading.tensors.append(tensor)
+    backwards = start > stop
+    end = None if backwards else stop
+    reading.spans.append(Span(tensor.name, start, end, broken=backwards))
 
 
 def _check_start(reading: _Reading) -> None:

@@ -173,10 +173,10 @@ _RAW_PART = re.compile(
     r"""(?P<base>.+\.(?:gguf|safetensors))
     (?:
       [.\-_]?part[.\-_]?(?P<part>\d{1,5})(?:[.\-_]?of[.\-_]?(?P<total>\d{1,5}))?
-    | [.\-_]?(?:part|split)[.\-_]?(?P<letters>[a-z]{1,3})
+    | [.\-_]?(?:part|split)[.\-_]?(?P<letters>[a-z]{1,2})
     | [.\-_]split[.\-_]?(?P<split>\d{1,5})
     | \.(?P<digits>\d{2,5})
-    | \.(?P<suffix>a[a-z]{1,2})
+    | \.(?P<suffix>a[a-z])
     )""",
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )

@@ -68,7 +68,7 @@ class MmapSource:
 
 
 def _map(path: Path, name: str) -> Bytes:
-    check_regular(os.stat(path).st_mode, name)
+    check_regular(path.stat().st_mode, name)
     # O_NONBLOCK: should the path have become a FIFO since, opening it must not wait for a writer.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     handle = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))

@@ -58,8 +58,10 @@ class Layout:
         return -(-offset // self.alignment) * self.alignment
 
 
-def check_spans(spans: Iterable[Span], layout: Layout, log: DefectLog) -> None:
-    """Report overlaps (Q002), gaps, non-zero padding and trailing bytes (Q008) of one file.
+def check_spans(
+    spans: Iterable[Span], layout: Layout, log: DefectLog, *, gaps: bool = True
+) -> None:
+    """Report overlaps (Q002) and, with `gaps`, bytes that belong to no tensor (Q008) of one file.
 
     Spans that begin at or after the end of the file are ignored: they are Q001, and their offset
     says nothing about the others. Nothing is said about the bytes after a tensor of unknown size.
@@ -73,13 +75,13 @@ def check_spans(spans: Iterable[Span], layout: Layout, log: DefectLog) -> None:
             overlaps = 0 if span.broken else overlaps + 1
             if 0 < overlaps <= _LISTED_OVERLAPS:
                 _overlap(holder, reach, span, log)
-        elif known:
+        elif known and gaps:
             _between(holder, reach, span, layout, log)
         known = span.end is not None
         end = span.start + (not span.broken) if span.end is None else span.end
         if end >= reach:
             reach, holder, overlaps = end, span, 0
-    if known:
+    if known and gaps:
         _after(holder, reach, layout, log)
 
 
@@ -117,7 +119,9 @@ def _between(holder: Span | None, reach: int, span: Span, layout: Layout, log: D
             after=span.name,
         )
     elif holder is not None:
-        check_padding(reach, span.start, f"between {before} and {after}", layout, log, holder.name)
+        check_padding(
+            reach, span.start, f"between {before} and {after}", layout, log, tensor=holder.name
+        )
 
 
 def _after(holder: Span | None, reach: int, layout: Layout, log: DefectLog) -> None:
@@ -137,11 +141,11 @@ def _after(holder: Span | None, reach: int, layout: Layout, log: DefectLog) -> N
             bytes=size - reach,
         )
     elif size > reach:
-        check_padding(reach, size, f"after {before}", layout, log, name)
+        check_padding(reach, size, f"after {before}", layout, log, tensor=name)
 
 
 def check_padding(
-    start: int, end: int, where: str, layout: Layout, log: DefectLog, tensor: str | None = None
+    start: int, end: int, where: str, layout: Layout, log: DefectLog, *, tensor: str | None = None
 ) -> None:
     """Report the first byte in `[start, end)` that is not zero (Q008); at most 1 MiB is read."""
     end = min(end, layout.source.size, start + _LONGEST_PAD)
