@@ -1,0 +1,1 @@
+"""The command line: one file a command, option groups shared; nothing heavy until it is needed."""

@@ -1,0 +1,256 @@
+"""Option groups that commands share: each decorator hands the command one object.
+
+Every option has an environment variable, and most a key in the configuration file; the command
+line wins over the environment, and that over the file.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from qassay.cli.config import CONFIG_META, load_into
+from qassay.report.registry import renderers
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class RuleChoice:
+    """Which rules to run: code prefixes as typed, upper case."""
+
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Which outcomes fail the run."""
+
+    fail_on: str
+    allow_incomplete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How to do the work."""
+
+    jobs: int | None
+    full_stats: bool
+    progress: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where the report goes and how it looks.
+
+    Attributes:
+        format: Name of a renderer.
+        file: Where to write instead of stdout.
+        color: `auto`, `always` or `never`.
+        verbosity: -1, 0 or 1.
+    """
+
+    format: str
+    file: Path | None
+    color: str
+    verbosity: int
+
+    def colored(self) -> bool:
+        """Whether the report is to be coloured."""
+        if self.color != "auto":
+            return self.color == "always"
+        return (
+            self.file is None
+            and not os.environ.get("NO_COLOR")
+            and os.environ.get("TERM") != "dumb"
+            and sys.stdout.isatty()
+        )
+
+
+def _group(
+    options: list[Callable[[F], F]], make: Callable[..., dict[str, Any]]
+) -> Callable[[F], F]:
+    """Return a decorator that adds `options` and replaces their values by what `make` returns."""
+    names = make.__code__.co_varnames[: make.__code__.co_argcount]
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def call(*args: Any, **given: Any) -> Any:
+            mine = {name: given.pop(name) for name in names}
+            return command(*args, **given, **make(**mine))
+
+        decorated: Any = call
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def _codes(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001
+    """Split comma-separated prefixes; whether they name rules is known once rules are loaded."""
+    parts = (part.strip().upper() for word in given for part in word.split(","))
+    return tuple(dict.fromkeys(part for part in parts if part))
+
+
+def _make_choice(select: tuple[str, ...], ignore: tuple[str, ...]) -> dict[str, Any]:
+    return {"choice": RuleChoice(select, ignore)}
+
+
+rule_options = _group(
+    [
+        click.option(
+            "--select",
+            multiple=True,
+            metavar="CODES",
+            envvar="QASSAY_SELECT",
+            callback=_codes,
+            help="Run only rules whose codes begin so (Q2,Q401); may be repeated.",
+        ),
+        click.option(
+            "--ignore",
+            multiple=True,
+            metavar="CODES",
+            envvar="QASSAY_IGNORE",
+            callback=_codes,
+            help="Leave these rules out; wins over --select.",
+        ),
+    ],
+    _make_choice,
+)
+
+
+def _make_judgement(fail_on: str, exit_zero: bool, allow_incomplete: bool) -> dict[str, Any]:
+    return {"judgement": Judgement("never" if exit_zero else fail_on, allow_incomplete)}
+
+
+verdict_options = _group(
+    [
+        click.option(
+            "--fail-on",
+            type=click.Choice(["error", "warning", "never"]),
+            default="error",
+            show_default=True,
+            envvar="QASSAY_FAIL_ON",
+            help="Least severity for exit code 1.",
+        ),
+        click.option(
+            "--exit-zero",
+            is_flag=True,
+            envvar="QASSAY_EXIT_ZERO",
+            help="Findings never fail the run: as --fail-on never.",
+        ),
+        click.option(
+            "--allow-incomplete",
+            is_flag=True,
+            envvar="QASSAY_ALLOW_INCOMPLETE",
+            help="Exit 0, not 3, when not everything could be checked.",
+        ),
+    ],
+    _make_judgement,
+)
+
+
+def _make_work(jobs: int | None, stats: str, no_progress: bool) -> dict[str, Any]:
+    return {"work": Work(jobs, stats == "full", not no_progress)}
+
+
+work_options = _group(
+    [
+        click.option(
+            "--jobs",
+            "-j",
+            type=click.IntRange(1),
+            envvar="QASSAY_JOBS",
+            help="Threads to read with.  [default: one a processor]",
+        ),
+        click.option(
+            "--stats",
+            type=click.Choice(["default", "full"]),
+            default="default",
+            show_default=True,
+            envvar="QASSAY_STATS",
+            help="full counts the codes of every block and puts the histograms into the report.",
+        ),
+        click.option(
+            "--no-progress",
+            is_flag=True,
+            envvar="QASSAY_NO_PROGRESS",
+            help="Show no progress bar.",
+        ),
+    ],
+    _make_work,
+)
+
+
+def _make_output(
+    output_format: str, output_file: Path | None, color: str, quiet: bool, verbose: bool
+) -> dict[str, Any]:
+    if quiet and verbose:
+        raise click.UsageError("-q and -v exclude each other")
+    return {"output": Output(output_format, output_file, color, int(verbose) - int(quiet))}
+
+
+output_options = _group(
+    [
+        click.option(
+            "--output-format",
+            "-f",
+            type=click.Choice(renderers()),
+            default="text",
+            show_default=True,
+            envvar="QASSAY_OUTPUT_FORMAT",
+            help="How to write the report.",
+        ),
+        click.option(
+            "--output-file",
+            "-o",
+            type=click.Path(dir_okay=False, path_type=Path),
+            envvar="QASSAY_OUTPUT_FILE",
+            help="Write the report there and nothing to stdout.",
+        ),
+        click.option(
+            "--color",
+            type=click.Choice(["auto", "always", "never"]),
+            default="auto",
+            show_default=True,
+            envvar="QASSAY_COLOR",
+            help="auto colours a terminal unless NO_COLOR is set.",
+        ),
+        click.option("--quiet", "-q", is_flag=True, envvar="QASSAY_QUIET", help="Say less."),
+        click.option("--verbose", "-v", is_flag=True, envvar="QASSAY_VERBOSE", help="Say more."),
+    ],
+    _make_output,
+)
+
+
+def _config(ctx: click.Context, param: click.Parameter, given: Path | None) -> None:  # noqa: ARG001
+    load_into(ctx, given)
+
+
+def config_option(command: F) -> F:
+    """Add --config; it is read before any other option, whose default it then gives."""
+    option: Callable[[F], F] = click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        envvar="QASSAY_CONFIG",
+        is_eager=True,
+        expose_value=False,
+        callback=_config,
+        help="Read settings from this TOML file.  [default: [tool.qassay] in the nearest "
+        "pyproject.toml]",
+    )
+    return option(command)
+
+
+def severities() -> dict[str, str]:
+    """Return the `severity` table of the configuration: words by rule code."""
+    return dict(click.get_current_context().meta.get(CONFIG_META, {}))

@@ -1,0 +1,120 @@
+"""From what `run.check` found to the document, and the tables that go with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from qassay.core.container import Container
+from qassay.report.document import Coverage, Input, NotChecked, Report
+from qassay.report.page import Column, Section, Table
+from qassay.report.tensors import TensorEntry, Total, totals
+from qassay.report.words import bits, count, number
+from qassay.run.check import CheckResult
+
+
+def report_of(results: Sequence[CheckResult]) -> Report:
+    """Return one report of one or more inputs."""
+    facts = [result.facts for result in results]
+    read = [tensor for one in facts for tensor in one.tensors]
+    by_identity = {id(tensor.stored): tensor for tensor in read}
+    listed = [stored for one in facts for stored in one.container.tensors]
+    summed = totals(read)
+    rules = sorted({code for result in results for code in result.rules})
+    crashed = sorted({rule.code for one in facts for rule, _ in one.crashed})
+    return Report(
+        command="check",
+        inputs=tuple(input_of(one.container) for one in facts),
+        coverage=Coverage(
+            tensors=len(listed),
+            checked=len(read),
+            skipped=tuple(skip for result in results for skip in _skipped(result)),
+            bytes=sum(tensor.stored.nbytes or 0 for tensor in read),
+        ),
+        findings=tuple(finding for result in results for finding in result.findings),
+        tensors=tuple(TensorEntry(stored, by_identity.get(id(stored))) for stored in listed),
+        result={
+            "totals": {name: each.to_dict() for name, each in summed.items()},
+            "rules": rules,
+            "crashed": crashed,
+        },
+        sections=_sections(summed),
+        fault=bool(crashed),
+    )
+
+
+def input_of(container: Container) -> Input:
+    """Return how the document names an open container."""
+    return Input(container.path, container.format, container.nbytes, _note(container))
+
+
+def _note(container: Container) -> str:
+    sized = [stored for stored in container.tensors if stored.nbytes is not None]
+    parts = []
+    version = container.extra.get("version")
+    if isinstance(version, int) and version:
+        parts.append(f"version {version}")
+    files = len(container.sources)
+    if container.format == "folder":
+        parts.append(count(files, "file"))
+    parts.append(count(len(container.tensors), "tensor"))
+    mean = bits(sum(one.nbytes or 0 for one in sized), sum(one.size for one in sized))
+    if mean is not None:
+        parts.append(f"{mean:.2f} bits/weight")
+    return ", ".join(parts)
+
+
+def _skipped(result: CheckResult) -> list[NotChecked]:
+    path = result.facts.container.path
+    skipped = [NotChecked(skip.name, path, skip.reason) for skip in result.facts.unread]
+    for rule, error in result.facts.crashed:
+        reason = f"the rule failed: {type(error).__name__}"
+        skipped.append(NotChecked(f"rule {rule.code} {rule.name}", path, reason))
+    return skipped
+
+
+def _sections(summed: Mapping[str, Total]) -> tuple[Section, ...]:
+    return tuple(table for table in (_scales(summed), _values(summed)) if table.rows)
+
+
+def _scales(summed: Mapping[str, Total]) -> Table:
+    rows = []
+    for name, each in summed.items():
+        for place, (scale, stats) in enumerate(each.scales.items()):
+            rows.append(
+                (
+                    name if place == 0 else "",
+                    scale,
+                    number(stats.blocks),
+                    number(stats.min_nonzero),
+                    number(stats.max),
+                    number(stats.zero),
+                    number(stats.subnormal),
+                    number(stats.nonfinite),
+                    number(stats.negative),
+                    number(each.dead_blocks) if place == 0 else "",
+                )
+            )
+    titles = ["blocks", "min non-zero", "max", "zero", "subnormal", "non-finite", "negative", "dead blocks"]
+    columns = (Column("encoding"), Column("scale"), *(Column(title, True) for title in titles))
+    return Table("Scales", columns, tuple(rows))
+
+
+def _values(summed: Mapping[str, Total]) -> Table:
+    rows = [
+        (
+            name,
+            number(each.values.values),
+            number(each.values.min_nonzero),
+            number(each.values.max),
+            number(each.values.zero),
+            number(each.values.subnormal),
+            number(each.values.nan),
+            number(each.values.inf),
+            number(each.dead_rows),
+        )
+        for name, each in summed.items()
+        if each.values is not None
+    ]
+    titles = ["values", "min non-zero", "max", "zero", "subnormal", "NaN", "infinite", "dead rows"]
+    columns = (Column("encoding"), *(Column(title, True) for title in titles))
+    return Table("Float values", columns, tuple(rows))
