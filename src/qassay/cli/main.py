@@ -22,6 +22,7 @@ import click
 from qassay import __version__
 from qassay.core.errors import QassayError
 from qassay.core.text import safe
+from qassay.report.words import plain
 
 EXIT_FAULT = 2
 EXIT_INTERRUPTED = 130
@@ -78,34 +79,33 @@ class Commands(click.Group):
             return int(super().main(args, standalone_mode=False, **extra) or 0)
         except SystemExit:
             return 0  # click's own help or version text met a closed pipe: the reader had enough
-        except click.ClickException:
-            _complain(lambda: error.show())
-        except QassayError:
-            _complain(lambda: click.echo(f"Error: {error}", err=True))
+        except click.ClickException as error:
+            with contextlib.suppress(OSError):
+                error.show()
+        except QassayError as error:
+            _complain(f"Error: {plain(str(error))}")
         except (click.Abort, KeyboardInterrupt):
-            _complain(lambda: click.echo("interrupted", err=True))
+            _complain("interrupted")
             return EXIT_INTERRUPTED
         except BrokenPipeError:
             silence(sys.stdout)
             return 0
-        except Exception:  # noqa: BLE001 - the last place where anything can be said
-            _complain(lambda: _report(error))
+        except Exception as error:  # noqa: BLE001 - the last place where anything can be said
+            _report(error)
         return EXIT_FAULT
 
 
-def _complain(say: Any) -> None:
+def _complain(text: str) -> None:
     """Say something on stderr, if anybody still listens there."""
     with contextlib.suppress(OSError):
-        say()
+        click.echo(text, err=True)
 
 
 def _report(error: Exception) -> None:
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
     what = safe(f"{type(error).__name__}: {error}", 300)
-    click.echo(
-        f"internal error: {what}; please report it ({DEBUG}=1 shows where it happened)", err=True
-    )
+    _complain(f"internal error: {what}; please report it ({DEBUG}=1 shows where it happened)")
 
 
 def silence(stream: Any) -> None:

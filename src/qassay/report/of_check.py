@@ -11,6 +11,27 @@ from qassay.report.tensors import TensorEntry, Total, totals
 from qassay.report.words import bits, count, number
 from qassay.run.check import CheckResult
 
+_OF_SCALES = (
+    "blocks",
+    "min non-zero",
+    "max",
+    "zero",
+    "subnormal",
+    "non-finite",
+    "negative",
+    "dead blocks",
+)
+_OF_VALUES = (
+    "values",
+    "min non-zero",
+    "max",
+    "zero",
+    "subnormal",
+    "NaN",
+    "infinite",
+    "dead rows",
+)
+
 
 def report_of(results: Sequence[CheckResult]) -> Report:
     """Return one report of one or more inputs."""
@@ -94,8 +115,7 @@ def _scales(summed: Mapping[str, Total]) -> Table:
                     number(each.dead_blocks) if place == 0 else "",
                 )
             )
-    titles = ["blocks", "min non-zero", "max", "zero", "subnormal", "non-finite", "negative", "dead blocks"]
-    columns = (Column("encoding"), Column("scale"), *(Column(title, True) for title in titles))
+    columns = (Column("encoding"), Column("scale"), *(Column(title, True) for title in _OF_SCALES))
     return Table("Scales", columns, tuple(rows))
 
 
@@ -115,6 +135,5 @@ def _values(summed: Mapping[str, Total]) -> Table:
         for name, each in summed.items()
         if each.values is not None
     ]
-    titles = ["values", "min non-zero", "max", "zero", "subnormal", "NaN", "infinite", "dead rows"]
-    columns = (Column("encoding"), *(Column(title, True) for title in titles))
+    columns = (Column("encoding"), *(Column(title, True) for title in _OF_VALUES))
     return Table("Float values", columns, tuple(rows))
