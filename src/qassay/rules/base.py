@@ -71,7 +71,8 @@ class Rule:
         if code is None or name is None:
             return
         cls.code, cls.name = code, name
-        wanting = [part for part in ("__doc__", "severity", "help", "since") if not getattr(cls, part, None)]
+        demanded = ("__doc__", "severity", "help", "since")
+        wanting = [part for part in demanded if not getattr(cls, part, None)]
         if not re.fullmatch(r"Q\d{3}", code) or wanting:
             raise DeclarationError(
                 f"rule {code} in {cls.__module__} is incomplete",
@@ -94,13 +95,16 @@ class Rule:
         expert: int | None = None,
         field: str | None = None,
         tally: Tally | None = None,
+        count: int | None = None,
         locations: tuple[Location, ...] = (),
         severity: Severity | None = None,
         certainty: Certainty | None = None,
         data: dict[str, Any] | None = None,
         help: str = "",  # noqa: A002
     ) -> Finding:
-        """Return a finding of this rule; `tally` gives count and places."""
+        """Return a finding of this rule; `tally` gives count and places unless they are given."""
+        if count is None:
+            count = tally.count if tally else max(1, len(locations))
         return Finding(
             code=self.code,
             name=self.name,
@@ -111,8 +115,8 @@ class Rule:
             tensor=tensor,
             expert=expert,
             field=field,
-            count=tally.count if tally else max(1, len(locations)),
-            locations=tally.locations if tally else locations,
+            count=count,
+            locations=locations or (tally.locations if tally else ()),
             data=data or {},
             help=help or self.help,
         )

@@ -1,0 +1,52 @@
+"""Q205."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qassay.core.finding import Finding, Severity
+from qassay.core.stats import Offence
+from qassay.rules.base import TensorFacts, TensorRule
+
+
+class NegativeScale(TensorRule, code="Q205", name="negative-scale"):
+    """A block's scale is negative in a type whose quantizers write none.
+
+    ## What it does
+    Counts negative scales in fields that are a maximum or a range by construction: `d` of Q8_0,
+    Q4_1, Q5_1, Q2_K, Q4_K and Q5_K, and `dmin`. In Q4_0, Q5_0, Q3_K, Q6_K and IQ4 the sign of `d`
+    follows the largest weight, so half of the scales are negative there; that is not reported,
+    nor is a negative minimum `m`, nor -0.
+
+    ## Why it is bad
+    All weights of the block have the wrong sign, if the sign bit was flipped; decoders do not
+    notice.
+
+    ## How to fix it
+    Compare the block with the source, and quantize the tensor again if it differs.
+
+    ## Example
+    `blk.0.attn_v.weight` row 2 block 9 field d: 1 of 4096 blocks has a negative scale d (the first
+    is -0.0031); expected none below 0
+    """
+
+    severity = Severity.WARNING
+    help = "compare these blocks with the source; if signs differ, quantize the tensor again"
+    since = "0.1"
+
+    def check(self, tensor: TensorFacts) -> Iterator[Finding]:
+        """Yield one finding for each scale field (and expert) with such blocks."""
+        for field, expert, tally in tensor.stats.offences(Offence.NEGATIVE_SCALE):
+            first = tally.locations[0].value
+            shown = f"{first:.4g}" if isinstance(first, float) else first
+            verb = "has" if tally.count == 1 else "have"
+            yield self.finding(
+                f"{tally.count} of {tensor.stats.units} blocks {verb} a negative scale {field}"
+                f" (the first is {shown}); expected none below 0",
+                path=tensor.stored.path,
+                tensor=tensor.stored.name,
+                expert=expert,
+                field=field,
+                tally=tally,
+                data={"blocks": tensor.stats.units, "negative": tally.count},
+            )
