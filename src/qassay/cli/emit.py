@@ -36,6 +36,18 @@ def emit(report: Report, output: Output) -> None:
     write(render(report, Look(output.colored(), width, output.verbosity)))
 
 
+def write_text(text: str, output: Output) -> None:
+    """Write text that is no report, such as the schema, where the report would go.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    if output.file is not None:
+        _write_file(output.file, [text])
+    else:
+        write([text])
+
+
 def write(pieces: Iterable[str]) -> None:
     """Write text to stdout; a reader that has had enough (`| head`) is no fault."""
     stream = sys.stdout

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from qassay import __version__
+from qassay.core.errors import QassayError
 from qassay.core.finding import Finding, Severity
 from qassay.report.page import Section
 from qassay.report.strict import strict
@@ -171,10 +172,18 @@ class Report:
         return document
 
 
-def unreadable(command: str, path: str, reason: str, inputs: Sequence[Input] = ()) -> Report:
+def unreadable(command: str, path: str, error: QassayError) -> Report:
     """Return the report of a command whose input could not be read at all."""
+    parts = [error.message]
+    if error.expected is not None:
+        parts.append(f"expected {error.expected}")
+    if error.found is not None:
+        parts.append(f"found {error.found}")
+    reason = "; ".join(parts)
+    if error.hint:
+        reason += f". Fix: {error.hint}"
     return Report(
         command,
-        inputs=tuple(inputs) or (Input(path, "unknown", 0),),
+        inputs=(Input(path, "unknown", 0),),
         coverage=Coverage(skipped=(NotChecked(path, path, reason),)),
     )

@@ -1,0 +1,247 @@
+"""The manual: rules from their docstrings, encodings from their declarations."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from qassay.encodings.base import BlockEncoding, Codes, Encoding, Ggml, PlainEncoding, Safetensors
+from qassay.encodings.bits import Bits
+from qassay.encodings.fields import BitsField, Field, Role, ScaleField
+from qassay.report.document import Report
+from qassay.report.page import Column, Lines, Pairs, Section, Table
+from qassay.rules.base import Rule
+
+_ROLES = {Role.SCALE: "scale", Role.MIN_SCALE: "scale of the minimums", Role.OFFSET: "offset"}
+
+
+def rule_dict(rule: type[Rule]) -> dict[str, Any]:
+    """Return what a list of rules says of one."""
+    return {
+        "code": rule.code,
+        "name": rule.name,
+        "severity": rule.severity.label,
+        "certainty": rule.certainty.value,
+        "title": rule.title(),
+        "since": rule.since,
+    }
+
+
+def manual_parts(rule: type[Rule]) -> list[tuple[str, str]]:
+    """Return a rule's manual page as pairs of heading and text; the first heading is ""."""
+    page = inspect.cleandoc(rule.__doc__ or "")
+    pieces = re.split(r"^## +(.+)$", page, flags=re.MULTILINE)
+    pairs = [("", pieces[0].strip())]
+    pairs += [
+        (heading.strip(), text.strip())
+        for heading, text in zip(pieces[1::2], pieces[2::2], strict=True)
+    ]
+    return pairs
+
+
+def rule_report(rule: type[Rule]) -> Report:
+    """Return the report of `explain CODE`."""
+    parts = manual_parts(rule)
+    head = f"{rule.code} {rule.name}"
+    graded = f"{rule.severity.label}, {rule.certainty.value}, since {rule.since}"
+    sections: list[Section] = [Lines(head, (*parts[0][1].splitlines(), "", graded))]
+    sections += [Lines(heading, tuple(text.splitlines())) for heading, text in parts[1:]]
+    manual = {heading: text for heading, text in parts if heading}
+    return Report(
+        command="explain",
+        result={"rule": {**rule_dict(rule), "manual": manual}},
+        sections=tuple(sections),
+        judged=False,
+    )
+
+
+def rules_report(rules: Sequence[type[Rule]]) -> Report:
+    """Return the report of `rules`."""
+    names = ("code", "name", "severity", "certainty")
+    rows = [rule_dict(rule) for rule in rules]
+    return Report(
+        command="rules",
+        result={"rules": rows},
+        sections=(
+            Table(
+                "",
+                (*(Column(name) for name in names), Column("what it finds")),
+                tuple((*(row[name] for name in names), row["title"]) for row in rows),
+            ),
+        ),
+        judged=False,
+    )
+
+
+def encoding_dict(encoding: type[Encoding]) -> dict[str, Any]:
+    """Return what a list of encodings says of one."""
+    return {
+        "id": encoding.id,
+        "title": encoding.title(),
+        "kind": encoding.kind,
+        "stored_as": stored_as(encoding),
+        "block": encoding.block,
+        "bytes": encoding.block_bytes,
+        "bits_per_weight": encoding.bits_per_weight(),
+        "fields": [
+            {"name": field.name, "offset": field.offset, "bytes": field.nbytes, "what": what(field)}
+            for field in fields_of(encoding)
+        ],
+        "formula": encoding.formula,
+        "sources": list(encoding.sources),
+    }
+
+
+def stored_as(encoding: type[Encoding]) -> list[str]:
+    """Return the labels that containers give an encoding: `GGUF type 8`, `safetensors F16`."""
+    labels = []
+    for label in encoding.stored_as:
+        if isinstance(label, Ggml):
+            labels.append(f"GGUF type {label.number}")
+        elif isinstance(label, Safetensors):
+            labels.append(f"safetensors {label.dtype}")
+    return labels
+
+
+def fields_of(encoding: type[Encoding]) -> tuple[Field, ...]:
+    """Return the stored fields; a plain encoding has one."""
+    if issubclass(encoding, BlockEncoding):
+        return encoding.fields
+    return (Field("x", encoding.block_bytes),)
+
+
+def what(field: Field) -> str:
+    """Return what a field holds: `f16 scale`, `32 integers of 4 bits`."""
+    if isinstance(field, ScaleField):
+        notes = [f"{field.format} {_ROLES[field.role]}"]
+        if field.signed:
+            notes.append("may be negative")
+        if field.subnormal_is_normal:
+            notes.append("often subnormal")
+        return ", ".join(notes)
+    if isinstance(field, BitsField):
+        runs = [
+            (name, f"{run.count} {'signed ' if run.signed else ''}integers of {run.width} bits")
+            for name, run in field.runs.items()
+        ]
+        if len(runs) == 1:
+            return runs[0][1]
+        return "; ".join(f"{name}: {text}" for name, text in runs)
+    return "one number"
+
+
+def encodings_report(encodings: Sequence[type[Encoding]]) -> Report:
+    """Return the report of `encodings`."""
+    rows = tuple(
+        (
+            encoding.id,
+            f"{encoding.block}",
+            f"{encoding.block_bytes}",
+            f"{encoding.bits_per_weight():g}",
+            " ".join(field.name for field in fields_of(encoding)),
+            encoding.formula,
+            ", ".join(stored_as(encoding)),
+        )
+        for encoding in encodings
+    )
+    columns = (
+        Column("encoding"),
+        Column("block", right=True),
+        Column("bytes", right=True),
+        Column("bits/weight", right=True),
+        Column("fields"),
+        Column("weight"),
+        Column("stored as"),
+    )
+    return Report(
+        command="encodings",
+        result={"encodings": [encoding_dict(encoding) for encoding in encodings]},
+        sections=(Table("", columns, rows),),
+        judged=False,
+    )
+
+
+def encoding_report(encoding: type[Encoding]) -> Report:
+    """Return the report of `explain ENCODING`."""
+    doc = inspect.cleandoc(encoding.__doc__ or "").splitlines()
+    weights = "1 weight" if encoding.block == 1 else f"{encoding.block} weights"
+    amount = "1 byte" if encoding.block_bytes == 1 else f"{encoding.block_bytes} bytes"
+    facts = [
+        ("block", f"{weights} in {amount}, {encoding.bits_per_weight():g} bits a weight"),
+        ("weight", encoding.formula),
+        ("stored as", ", ".join(stored_as(encoding))),
+    ]
+    if isinstance(encoding, type) and issubclass(encoding, PlainEncoding):
+        facts.insert(1, ("kind", encoding.kind))
+    sections: list[Section] = [Lines(encoding.id, tuple(doc)), Pairs("", tuple(facts))]
+    if issubclass(encoding, BlockEncoding):
+        sections.append(Lines("Layout of a block", tuple(drawing(encoding))))
+        rows = tuple(
+            (field.name, f"{field.offset}", f"{field.nbytes}", what(field))
+            for field in encoding.fields
+        )
+        columns = (
+            Column("field"),
+            Column("byte", right=True),
+            Column("bytes", right=True),
+            Column("holds"),
+        )
+        sections.append(Table("Fields", columns, rows))
+        sections.append(Lines("Where integers lie", tuple(examples(encoding))))
+    sections.append(Lines("Sources", encoding.sources))
+    return Report(
+        command="explain",
+        result={"encoding": encoding_dict(encoding)},
+        sections=tuple(sections),
+        judged=False,
+    )
+
+
+def drawing(encoding: type[BlockEncoding]) -> Iterator[str]:
+    """Yield a drawing of a block: byte offsets above, one cell a field."""
+    cells = []
+    for field in encoding.fields:
+        label = field.format if isinstance(field, ScaleField) else f"{field.nbytes} bytes"
+        wide = max(len(field.name), len(label), len(str(field.offset)), min(field.nbytes, 28))
+        cells.append((field, label, wide + 2))
+    rule = "+".join(["", *("-" * wide for _, _, wide in cells), ""])
+    yield "".join(f"{field.offset:<{wide + 1}}" for field, _, wide in cells) + str(
+        encoding.block_bytes
+    )
+    yield rule
+    yield "|".join(["", *(f" {field.name:<{wide - 1}}" for field, _, wide in cells), ""])
+    yield "|".join(["", *(f" {label:<{wide - 1}}" for _, label, wide in cells), ""])
+    yield rule
+
+
+def examples(encoding: type[BlockEncoding]) -> Iterator[str]:
+    """Yield where the first and some later integers of each kind lie."""
+    for name, codes in encoding.parts.items():
+        run = codes.bits(encoding.runs)
+        for index in sorted({0, 1, run.count // 2, run.count - 1}):
+            yield f"{name}[{index}] = {_pieces(encoding, run, index)}{_zero(codes)}"
+
+
+def _zero(codes: Codes) -> str:
+    if codes.lookup is not None:
+        return ", an index into the table"
+    return f", minus {codes.zero}" if codes.zero else ""
+
+
+def _pieces(encoding: type[BlockEncoding], run: Bits, index: int) -> str:
+    """Return the pieces of one integer, low bits first: `qs byte 2 bits 0-3`."""
+    found = []
+    for plane in run.planes:
+        mask = int(plane.mask[index])
+        if not mask:
+            continue
+        byte, low = int(plane.byte[index]), int(plane.shift[index])
+        high = low + mask.bit_length() - 1
+        where = f"bits {low}-{high}" if high > low else f"bit {low}"
+        field = next(each for each in encoding.fields if byte < each.offset + each.nbytes)
+        up = int(plane.up[index])
+        found.append(f"{field.name} byte {byte} {where}" + (f" << {up}" if up else ""))
+    return " | ".join(itertools.chain(found))

@@ -1,0 +1,196 @@
+"""What `inspect` tells of a container from its headers alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from qassay.containers import MetadataArray
+from qassay.core.container import Container, StoredTensor
+from qassay.core.finding import Finding
+from qassay.core.text import safe
+from qassay.report.document import Coverage, NotChecked, Report
+from qassay.report.kinds import KINDS, kind_of
+from qassay.report.of_check import input_of
+from qassay.report.page import Column, Lines, Pairs, Section, Table
+from qassay.report.tensors import TensorEntry
+from qassay.report.words import bits, count, shape, size
+
+_LONG = 100
+"""Characters of a metadata string that the text report shows."""
+
+
+@dataclass(slots=True)
+class _Sum:
+    tensors: int = 0
+    weights: int = 0
+    nbytes: int = 0
+    types: Counter[str] = field(default_factory=Counter)
+
+    def add(self, stored: StoredTensor) -> None:
+        self.tensors += 1
+        self.types[stored.type.name] += 1
+        if stored.nbytes is not None:
+            self.weights += stored.size
+            self.nbytes += stored.nbytes
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "tensors": self.tensors,
+            "weights": self.weights,
+            "bytes": self.nbytes,
+            "bits_per_weight": bits(self.nbytes, self.weights),
+            "types": dict(sorted(self.types.items())),
+        }
+
+
+def report_of(container: Container, findings: Sequence[Finding] = ()) -> Report:
+    """Return the report of `inspect`; `findings` are those of the structure."""
+    by_type = _sums(container.tensors, lambda stored: stored.type.name)
+    by_kind = _sums(container.tensors, lambda stored: kind_of(stored.name))
+    kinds = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
+    metadata = metadata_of(container)
+    return Report(
+        command="inspect",
+        inputs=(input_of(container),),
+        coverage=Coverage(
+            tensors=len(container.tensors),
+            skipped=tuple(
+                NotChecked(skip.name, container.path, skip.reason) for skip in container.skipped
+            ),
+        ),
+        findings=tuple(findings),
+        tensors=tuple(TensorEntry(stored) for stored in container.tensors),
+        result={
+            "header": _header(container),
+            "metadata": {key: _summary(value) for key, value in metadata.items()},
+            "types": {name: each.to_dict() for name, each in sorted(by_type.items())},
+            "kinds": {kind: each.to_dict() for kind, each in kinds.items()},
+        },
+        sections=tuple(_sections(container, metadata, by_type, kinds)),
+        judged=False,
+    )
+
+
+def key_report(key: str, value: Any) -> Report:
+    """Return the report of one metadata value, arrays in full."""
+    whole = _decoded(value)
+    lines = whole if isinstance(whole, list) else [whole]
+    return Report(
+        command="inspect",
+        result={"key": key, "value": whole},
+        sections=(Lines("", tuple(_value_text(line) for line in lines)),),
+        judged=False,
+    )
+
+
+def metadata_of(container: Container) -> Mapping[str, Any]:
+    """Return the metadata; for a folder, what its config says."""
+    config = container.extra.get("config")
+    if container.metadata or not isinstance(config, Mapping):
+        return container.metadata
+    return config
+
+
+def _header(container: Container) -> dict[str, Any]:
+    names = ("version", "alignment", "header_bytes", "data_offset")
+    return {name: container.extra[name] for name in names if name in container.extra}
+
+
+def _sums(tensors: Iterable[StoredTensor], of: Callable[[StoredTensor], str]) -> dict[str, _Sum]:
+    sums: dict[str, _Sum] = {}
+    for stored in tensors:
+        sums.setdefault(of(stored), _Sum()).add(stored)
+    return sums
+
+
+def _summary(value: Any) -> Any:
+    """Return a metadata value for the document, without decoding an array."""
+    if isinstance(value, MetadataArray):
+        return {"array": value.item_name, "count": len(value)}
+    return value
+
+
+def _decoded(value: Any) -> Any:
+    return [_decoded(item) for item in value] if isinstance(value, MetadataArray) else value
+
+
+def _sections(
+    container: Container,
+    metadata: Mapping[str, Any],
+    by_type: Mapping[str, _Sum],
+    kinds: Mapping[str, _Sum],
+) -> Iterator[Section]:
+    types = container.extra.get("value_types", {})
+    if metadata:
+        pairs = tuple(
+            (safe(key), _metadata_text(value, types.get(key, "")))
+            for key, value in metadata.items()
+        )
+        title = "Config" if metadata is container.extra.get("config") else "Metadata"
+        yield Pairs(title, pairs)
+    if not container.tensors:
+        return
+    rows = tuple(
+        (
+            safe(stored.name),
+            stored.type.name,
+            shape(stored.shape),
+            "-" if stored.nbytes is None else size(stored.nbytes),
+            kind_of(stored.name),
+        )
+        for stored in container.tensors
+    )
+    columns = (
+        Column("tensor"),
+        Column("encoding"),
+        Column("shape", right=True),
+        Column("size", right=True),
+        Column("kind"),
+    )
+    yield Table("Tensors", columns, rows)
+    yield _sum_table("Encodings", "encoding", dict(sorted(by_type.items())), types=False)
+    yield _sum_table("Bits per weight by kind", "kind", kinds, types=True)
+
+
+def _sum_table(title: str, first: str, sums: Mapping[str, _Sum], *, types: bool) -> Table:
+    rows = []
+    for name, each in sums.items():
+        mean = bits(each.nbytes, each.weights)
+        row = (
+            name,
+            f"{each.tensors:,}",
+            f"{each.weights:,}",
+            size(each.nbytes),
+            "-" if mean is None else f"{mean:.2f}",
+        )
+        held = ", ".join(f"{kind} ({seen})" for kind, seen in each.types.most_common())
+        rows.append((*row, held) if types else row)
+    columns: tuple[Column, ...] = (
+        Column(first),
+        *(Column(word, right=True) for word in ("tensors", "weights", "size", "bits/weight")),
+    )
+    return Table(title, (*columns, Column("encodings")) if types else columns, tuple(rows))
+
+
+def _metadata_text(value: Any, kind: str) -> str:
+    if isinstance(value, MetadataArray):
+        return f"{count(len(value), value.item_name)} (--key prints them)"
+    if isinstance(value, str):
+        if len(value) > _LONG:
+            return f"{safe(value, _LONG)} ({len(value):,} characters; --key prints all)"
+        return safe(value, _LONG)
+    text = _value_text(value)
+    if len(text) > _LONG:
+        text = f"{text[:_LONG]}..."
+    return f"{text} ({kind})" if kind.startswith("float") else text
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, str):
+        return safe(value, max(len(value), 1))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return safe(str(value), 10_000)
