@@ -45,6 +45,7 @@ class _Reading:
     tensors: list[StoredTensor] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     lost: bool = False
+    unicode: bool = True
     positions: dict[str, list[int]] | None = None
 
     def position(self, name: str, occurrence: int = 0) -> int:
@@ -152,6 +153,7 @@ def _parse_header(reading: _Reading) -> JsonObject:
         found = f"0x{raw[error.start]:02x}"
         log.add("Q003", "the header is not UTF-8", at=at, expected="UTF-8", found=found)
         text = raw.decode("utf-8", "surrogateescape")
+        reading.unicode = False
     try:
         header, end = parse_json(text)
     except JsonError as error:
@@ -235,7 +237,7 @@ def _read_entry(reading: _Reading, name: str, entry: object, occurrence: int) ->
 
     if not name:
         fault("has an empty name", minor=True)
-    elif not _is_text(name):
+    elif reading.unicode and not _is_text(name):
         fault("has a name that is no Unicode text", expected="text without lone surrogates")
     if not isinstance(entry, JsonObject):
         fault("has no object as its entry", expected="an object")

@@ -227,30 +227,38 @@ def _report_unlisted(reading: FolderReading, file: str, part: Container, listed:
 
 def models(reading: FolderReading, named: set[str]) -> dict[str, list[str]]:
     """Group the files that were read into models: the index's, numbered ones, single ones."""
+    indexed = {_series(file) for file in named} - {None}
     groups: dict[str, list[str]] = {}
     for file in reading.parts:
-        match = _NUMBERED.fullmatch(file)
-        if file in named:
+        series = _series(file)
+        if file in named or series in indexed:
             key = "\0index"
-        elif match:
-            key = f"{match[1]}\0{int(match[3])}\0{match[4].lower()}"
         else:
-            key = file
+            key = file if series is None else "\0".join(map(str, series))
         groups.setdefault(key, []).append(file)
     return groups
+
+
+def _series(file: str) -> tuple[str, int, str] | None:
+    """Return base, total and suffix of a file named `base-00001-of-00003.suffix`."""
+    match = _NUMBERED.fullmatch(file)
+    return (match[1], int(match[3]), match[4].lower()) if match else None
 
 
 def check_numbers(reading: FolderReading, named: set[str]) -> None:
     """Report the numbers that are missing among files named `-00001-of-00003` without an index."""
     groups: dict[tuple[str, int, str], set[int]] = {}
     for file in (*reading.parts, *reading.refused):
-        match = _NUMBERED.fullmatch(file)
-        if match and file not in named:
-            groups.setdefault((match[1], int(match[3]), match[4]), set()).add(int(match[2]))
-    for (base, total, suffix), numbers in sorted(groups.items()):
+        match, series = _NUMBERED.fullmatch(file), _series(file)
+        if match and series:
+            groups.setdefault(series, set()).add(int(match[2]))
+    # Where there is an index it says which files there should be.
+    indexed = {_series(file) for file in named}
+    for series, numbers in sorted(groups.items()):
+        base, total, suffix = series
         missing = total - len([number for number in numbers if 1 <= number <= total])
         # Some writers count from zero: then the last number is the one that does not occur.
-        if missing <= (0 in numbers):
+        if missing <= (0 in numbers) or series in indexed:
             continue
         first = next(number for number in range(1, total + 1) if number not in numbers)
         reading.log.add(

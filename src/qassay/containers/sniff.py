@@ -142,7 +142,7 @@ def _text(head: bytes) -> Foreign | None:
         if error.start < 500:
             return None
         text = sample[: error.start].decode("utf-8-sig", "replace")
-    if any(not (char.isprintable() or char in "\t\r\n\f") for char in text):
+    if any(char < " " and char not in "\t\r\n\f\x1b" for char in text):
         return None
     text = text.strip()
     start = text[:64].lower()
