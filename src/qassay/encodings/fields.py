@@ -91,7 +91,7 @@ class ScaleField(Field):
     def patterns_of(self, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.unsignedinteger]:
         """Return the stored bit patterns `[n]` of blocks `raw` `[n, block_bytes]`."""
         cut = np.ascontiguousarray(raw[:, self.offset : self.offset + self.nbytes])
-        return cut.view("<u2" if self.nbytes == 2 else np.uint8)[:, 0]
+        return cut.view(f"<u{self.nbytes}")[:, 0]
 
 
 @cache

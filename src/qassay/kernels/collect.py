@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from qassay.core.source import Bytes
-from qassay.core.stats import Offence, Tally, ValueStats, merge_tallies
+from qassay.core.stats import Histogram, Offence, Tally, ValueStats, merge_tallies
 from qassay.encodings.base import BlockEncoding, Blocks, Encoding, PlainEncoding
 from qassay.encodings.fields import Health, Role, ScaleField
 from qassay.kernels.chunk import CODE_SAMPLE, ChunkStats, Front
 from qassay.kernels.geometry import Geometry
 from qassay.kernels.plan import scan_plan
-from qassay.kernels.reference import BlockScan, ValueScan
+from qassay.kernels.reference import ValueScan
 from qassay.kernels.select import Kernels
 
 Index = npt.NDArray[np.int64]
@@ -46,14 +45,13 @@ class BlockCollector:
     kernels: Kernels
     front: Front
     all_codes: bool = False
-    _scanners: dict[int, Callable[[Bytes], BlockScan]] = field(default_factory=dict)
 
     def collect(self, raw: Bytes, start: int) -> ChunkStats:
         """Return what the blocks `raw`, of which the first is number `start`, hold."""
         encoding = self.encoding
         blocks = encoding.as_blocks(raw)
         chunk = ChunkStats(units=blocks.shape[0])
-        scan = self._scan(blocks)
+        scan = self.kernels.scan_blocks(blocks, scan_plan(encoding))
         doubtful = [scan.candidates]
         for scale, histogram in zip(encoding.scale_fields.values(), scan.scales, strict=True):
             chunk.histograms[scale.name] = histogram
@@ -66,14 +64,6 @@ class BlockCollector:
             chunk.codes = (self.kernels.count_codes(counted, encoding), counted.shape[0])
         return chunk
 
-    def _scan(self, blocks: Bytes) -> BlockScan:
-        most = blocks.shape[0]
-        for capacity, scanner in self._scanners.items():
-            if capacity >= most:
-                return scanner(blocks)
-        self._scanners[most] = self.kernels.scanner(scan_plan(self.encoding), most)
-        return self._scanners[most](blocks)
-
     def _scale(
         self, chunk: ChunkStats, scale: ScaleField, blocks: Bytes, start: int
     ) -> list[Index]:
@@ -84,37 +74,46 @@ class BlockCollector:
             wanted[Health.NEGATIVE] = Offence.NEGATIVE_SCALE
         if not scale.subnormal_is_normal:
             wanted[Health.SUBNORMAL] = Offence.SUBNORMAL_SCALE
-        doubtful = Health.MAY_OVERFLOW | Health.ZERO
-        present = int(np.bitwise_or.reduce(scale.health[histogram.patterns], initial=0))
-        found: list[Index] = []
-        if present & (int(doubtful) | sum(int(flag) for flag in wanted)):
-            patterns = scale.patterns_of(blocks)
-            flags = scale.health[patterns]
-            for flag, offence in wanted.items():
-                if present & flag:
-                    at = np.flatnonzero(flags & flag)
-                    self._tally(chunk, offence, at, start, scale, scale.magnitudes[patterns[at]])
-            if present & doubtful:
-                found.append(np.flatnonzero(flags & int(doubtful)))
+        for flag, offence in wanted.items():
+            at = self._locate(histogram, scale, blocks, flag)
+            if at.size:
+                self._tally(chunk, offence, blocks, at, start, scale)
         self._largest(chunk, scale, blocks, start)
-        return found
+        return [
+            self._locate(histogram, scale, blocks, Health.MAY_OVERFLOW),
+            self._locate(histogram, scale, blocks, Health.ZERO),
+        ]
+
+    def _locate(
+        self, histogram: Histogram, scale: ScaleField, blocks: Bytes, flag: Health
+    ) -> Index:
+        """Return the blocks whose scale has `flag`; costs nothing when the histogram has none."""
+        chosen = (scale.health & int(flag)) > 0
+        count = histogram.count(chosen)
+        if count == 0:
+            return np.zeros(0, np.int64)
+        return self.kernels.locate(blocks, scale.offset, scale.nbytes, chosen, count)
 
     def _tally(
         self,
         chunk: ChunkStats,
         offence: Offence,
+        blocks: Bytes,
         at: Index,
         start: int,
         scale: ScaleField | None = None,
-        values: npt.NDArray[np.generic] | None = None,
     ) -> None:
-        tallies = self.geometry.tally(
-            offence,
-            at + start,
-            field=scale.name if scale else None,
-            into=scale.offset if scale else 0,
-            values=values,
-        )
+        """Tally the blocks at `at`, which in the tensor are numbered from `start` on."""
+        if scale is None:
+            tallies = self.geometry.tally(offence, at + start)
+        else:
+            tallies = self.geometry.tally(
+                offence,
+                at + start,
+                field=scale.name,
+                into=scale.offset,
+                read=lambda some: scale.magnitudes[scale.patterns_of(blocks[at[some]])],
+            )
         merge_tallies(chunk.tallies, tallies)
 
     def _largest(self, chunk: ChunkStats, scale: ScaleField, blocks: Bytes, start: int) -> None:
@@ -128,9 +127,11 @@ class BlockCollector:
         unsigned = scale.patterns // (2 if scale.format == "f16" else 1) - 1
         magnitude = int((finite & unsigned).max())
         if magnitude and self.front.advances(scale.name, magnitude, start):
-            stored = scale.patterns_of(blocks)
-            first = int((stored & unsigned == magnitude).argmax())
-            chunk.largest[scale.name] = (magnitude, first + start, int(stored[first]))
+            chosen = (np.arange(scale.patterns) & unsigned) == magnitude
+            count = chunk.histograms[scale.name].count(chosen)
+            at = self.kernels.locate(blocks, scale.offset, scale.nbytes, chosen, count)
+            pattern = int(scale.patterns_of(blocks[at[:1]])[0])
+            chunk.largest[scale.name] = (magnitude, int(at[0]) + start, pattern)
 
     def _forbidden(self, chunk: ChunkStats, blocks: Bytes, start: int) -> None:
         """Tally codes that no writer produces, block by block (a block counts once a field)."""
@@ -143,9 +144,12 @@ class BlockCollector:
                     hits = np.isin(codes, list(stored.forbidden))
                     at = np.flatnonzero(hits.any(axis=1))
                     worst = codes[at, hits[at].argmax(axis=1)]
-                    into = stored.offset
                     tallies = self.geometry.tally(
-                        Offence.FORBIDDEN_CODE, at + begin + start, field=name, into=into, values=worst
+                        Offence.FORBIDDEN_CODE,
+                        at + begin + start,
+                        field=name,
+                        into=stored.offset,
+                        read=worst.__getitem__,
                     )
                     merge_tallies(chunk.tallies, tallies)
 
@@ -153,14 +157,17 @@ class BlockCollector:
         """Decode the doubtful blocks and say which are dead, wiped, saturated or overflow."""
         for begin in range(0, doubtful.size, _EXACT_AT_ONCE):
             at = doubtful[begin : begin + _EXACT_AT_ONCE]
-            some = np.ascontiguousarray(blocks[at])
-            dead = self._exact(chunk, some, at, start)
-            rows = (at[dead] + start) // self.geometry.per_row
+            zero = self._exact(chunk, blocks, at, start)
+            rows = (at[zero] + start) // self.geometry.per_row
             for row, units in zip(*np.unique(rows, return_counts=True), strict=True):
                 chunk.dead[int(row)] = chunk.dead.get(int(row), 0) + int(units)
 
-    def _exact(self, chunk: ChunkStats, some: Bytes, at: Index, start: int) -> Index:
+    def _exact(
+        self, chunk: ChunkStats, blocks: Bytes, at: Index, start: int
+    ) -> npt.NDArray[np.bool_]:
+        """Judge a few blocks by decoding them; return which of them decode to zeros only."""
         encoding = self.encoding
+        some = np.ascontiguousarray(blocks[at])
         values = encoding.dequantize(some.reshape(-1)).reshape(some.shape[0], -1)
         codes = encoding.code_bits().unpack(some)
         zero = ~values.any(axis=1)
@@ -170,19 +177,15 @@ class BlockCollector:
             if scale.role is not Role.OFFSET:
                 live = _live(encoding, scale, codes, some) & ((health & int(Health.ZERO)) > 0)
                 self._tally(
-                    chunk, Offence.ZERO_SCALE_LIVE_CODES, at[live], start, scale,
-                    np.zeros(int(live.sum()), np.float32),
-                )  # fmt: skip
+                    chunk, Offence.ZERO_SCALE_LIVE_CODES, blocks, at[live], start, scale
+                )
                 wiped |= live
-            overflow = ((health & int(Health.MAY_OVERFLOW)) > 0) & ~np.isfinite(values).all(axis=1)
-            shown = scale.magnitudes[scale.patterns_of(some[overflow])]
-            self._tally(chunk, Offence.SCALE_NOT_FINITE, at[overflow], start, scale, shown)
-        dead = np.flatnonzero(zero & ~wiped)
-        self._tally(chunk, Offence.DEAD_BLOCK, at[dead], start)
+            infinite = ((health & int(Health.MAY_OVERFLOW)) > 0) & ~np.isfinite(values).all(axis=1)
+            self._tally(chunk, Offence.SCALE_NOT_FINITE, blocks, at[infinite], start, scale)
         full = np.isin(codes, encoding.codes.extremes(encoding.code_bits())).all(axis=1)
-        saturated = np.flatnonzero(full & ~zero & ~wiped)
-        self._tally(chunk, Offence.SATURATED_BLOCK, at[saturated], start)
-        return np.flatnonzero(zero)
+        self._tally(chunk, Offence.DEAD_BLOCK, blocks, at[zero & ~wiped], start)
+        self._tally(chunk, Offence.SATURATED_BLOCK, blocks, at[full & ~zero & ~wiped], start)
+        return zero
 
 
 def _live(
@@ -227,8 +230,13 @@ class ValueCollector:
             most -= 1
         if scan.largest > most:
             self._large(chunk, bits, start, most)
-        if scan.small:
-            self._small(chunk, bits, start, least)
+        if scan.small_at.size:
+            tallies = self.geometry.tally(
+                Offence.LOST_BELOW_F16,
+                scan.small_at + start,
+                read=lambda some: encoding.numbers(bits[scan.small_at[some]]),
+            )
+            merge_tallies(chunk.tallies, tallies)
         first = start // self.geometry.columns
         chunk.dead = {int(row) + first: columns for row in scan.dead_rows}
         return chunk
@@ -240,7 +248,7 @@ class ValueCollector:
             values=size,
             zero=scan.zero,
             subnormal=scan.subnormal,
-            lost_below_f16=scan.small,
+            lost_below_f16=scan.small_at.size,
             min_nonzero=float(numbers[0]) if seen else None,
             max=float(numbers[1]) if scan.largest <= self._last_finite else None,
         )
@@ -253,39 +261,28 @@ class ValueCollector:
         self, chunk: ChunkStats, bits: npt.NDArray[np.unsignedinteger], start: int, most: int
     ) -> None:
         """Look again at a chunk with values that f16 cannot hold: which, and where."""
-        assert_values = chunk.values
-        if assert_values is None:
-            return
+        values = chunk.values or ValueStats()
         magnitude = bits & bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1)
         at = np.flatnonzero(magnitude > most)
         numbers = self.encoding.numbers(bits[at])
         bad = ~np.isfinite(numbers)
-        assert_values.nan = int(np.isnan(numbers).sum())
-        assert_values.inf = int(np.isinf(numbers).sum())
-        assert_values.exceeds_f16 = int((~bad).sum())
+        values.nan = int(np.isnan(numbers).sum())
+        values.inf = int(np.isinf(numbers).sum())
+        values.exceeds_f16 = int((~bad).sum())
         if bad.any():
             finite = magnitude[magnitude <= self._last_finite]
-            assert_values.max = (
+            values.max = (
                 float(self.encoding.numbers(finite.max())[0]) if finite.size else None
             )
         for kind, chosen in ((Offence.VALUE_NOT_FINITE, bad), (Offence.EXCEEDS_F16, ~bad)):
-            tallies = self.geometry.tally(kind, at[chosen] + start, values=numbers[chosen])
+            tallies = self.geometry.tally(
+                kind, at[chosen] + start, read=numbers[chosen].__getitem__
+            )
             merge_tallies(chunk.tallies, tallies)
         for expert, members in self.geometry.by_expert((at[bad] + start) // self.geometry.columns):
             tally = chunk.tallies.get((Offence.VALUE_NOT_FINITE, None, expert), Tally())
             nan = int(np.isnan(numbers[bad][members]).sum())
             tally.parts.update({"nan": nan, "inf": int(members.size) - nan})
-
-    def _small(
-        self, chunk: ChunkStats, bits: npt.NDArray[np.unsignedinteger], start: int, least: int
-    ) -> None:
-        """Look again at a chunk with values that become zero in f16."""
-        magnitude = bits & bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1)
-        at = np.flatnonzero((magnitude <= least) & (magnitude != 0))
-        tallies = self.geometry.tally(
-            Offence.LOST_BELOW_F16, at + start, values=self.encoding.numbers(bits[at])
-        )
-        merge_tallies(chunk.tallies, tallies)
 
     def _integers(self, raw: Bytes, start: int) -> ChunkStats:
         """Integers hold any value; only a bool can hold one that means nothing."""
@@ -293,7 +290,7 @@ class ValueCollector:
         allowed = self.encoding.allowed_max
         if allowed is not None:
             at = np.flatnonzero(raw > allowed)
-            tallies = self.geometry.tally(Offence.FORBIDDEN_CODE, at + start, values=raw[at])
+            tallies = self.geometry.tally(Offence.FORBIDDEN_CODE, at + start, read=raw[at].__getitem__)
             merge_tallies(chunk.tallies, tallies)
         return chunk
 

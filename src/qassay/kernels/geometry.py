@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +86,7 @@ class Geometry:
         *,
         field: str | None = None,
         into: int = 0,
-        values: npt.NDArray[np.generic] | None = None,
+        read: Callable[[Index], npt.NDArray[Any]] | None = None,
     ) -> list[tuple[TallyKey, Tally]]:
         """Return the tallies, one an expert, of offences at `units` (ascending flat indices).
 
@@ -93,16 +95,16 @@ class Geometry:
             units: Flat indices of blocks or values.
             field: The stored field concerned.
             into: Its byte offset in the unit.
-            values: What was read at each unit, `[units]`.
+            read: Gives what was read at some of the units, told by position in `units`.
         """
         tallies: list[tuple[TallyKey, Tally]] = []
         if units.size == 0:
             return tallies
         for expert, members in self.by_expert(units // self.per_row):
             tally = Tally(count=int(members.size))
-            for member in members[:MAX_LOCATIONS]:
-                value = None if values is None else values[member].item()
-                unit = int(units[member])
+            shown = members[:MAX_LOCATIONS]
+            values = [None] * shown.size if read is None else read(shown).tolist()
+            for unit, value in zip(units[shown].tolist(), values, strict=True):
                 tally.places.append((unit, self.place(unit, field=field, into=into, value=value)))
             tallies.append(((kind, field, expert), tally))
         return tallies

@@ -79,8 +79,11 @@ def _compatible(runs: list[tuple[Bits, set[int]]], field: BitsField) -> npt.NDAr
 
 
 def _regions(encoding: type[BlockEncoding]) -> tuple[Region, ...]:
-    """Return the regions of the codes, then those of the sub-scales."""
-    found = []
+    """Return the regions of the codes, then those of the sub-scales.
+
+    In a group the region that rules out most comes first: its first bytes are the quick test.
+    """
+    found: list[Region] = []
     groups = [[encoding.codes], [part for part in (encoding.sub_scales, encoding.sub_mins) if part]]
     for group, parts in enumerate(groups):
         runs = [(part, part.bits(encoding.runs)) for part in parts]
@@ -94,7 +97,7 @@ def _regions(encoding: type[BlockEncoding]) -> tuple[Region, ...]:
             if group == 0:
                 flags |= _compatible(full, field) * np.uint8(MAY_BE_SATURATED)
             found.append(Region(field.offset, field.nbytes, group, flags.astype(np.uint8)))
-    return tuple(found)
+    return tuple(sorted(found, key=lambda region: (region.group, (region.flags > 0).sum())))
 
 
 @cache

@@ -39,7 +39,7 @@ class ValueScan:
         smallest: Smallest non-zero pattern, 0 when all are zero.
         zero: Number of zeros.
         subnormal: Number of non-zero patterns below the smallest normal.
-        small: Number of non-zero patterns at or below the `small` limit asked for.
+        small_at: Ascending indices of non-zero patterns at or below the `small` limit asked for.
         dead_rows: Ascending indices of rows of zeros.
     """
 
@@ -47,7 +47,7 @@ class ValueScan:
     smallest: int
     zero: int
     subnormal: int
-    small: int
+    small_at: Index
     dead_rows: Index
 
 
@@ -55,9 +55,7 @@ def scan_blocks(blocks: Bytes, plan: ScanPlan) -> BlockScan:
     """Scan blocks `[n, block_bytes]` as `plan` says."""
     scales = []
     for offset, width in zip(plan.scale_offsets, plan.scale_widths, strict=True):
-        cut = np.ascontiguousarray(blocks[:, offset : offset + width])
-        patterns = cut.view("<u2" if width == 2 else np.uint8)[:, 0]
-        scales.append(_histogram(patterns))
+        scales.append(_histogram(_patterns(blocks, int(offset), int(width))))
     hit = np.zeros(blocks.shape[0], bool)
     for group in {region.group for region in plan.regions}:
         flags = np.full(blocks.shape[0], MAY_BE_ZERO | MAY_BE_SATURATED, np.uint8)
@@ -97,8 +95,25 @@ def scan_values(
         smallest=int(nonzero.min()) if nonzero.size else 0,
         zero=magnitude.size - nonzero.size,
         subnormal=int((nonzero < kind(least_normal)).sum()),
-        small=int((nonzero <= kind(small)).sum()),
+        small_at=np.flatnonzero((magnitude <= kind(small)) & (magnitude != 0)),
         dead_rows=np.flatnonzero(~rows),
+    )
+
+
+def locate(
+    blocks: Bytes, offset: int, width: int, chosen: npt.NDArray[np.bool_], count: int
+) -> Index:
+    """Return the ascending indices of the `count` blocks whose field's pattern is `chosen`."""
+    found = np.flatnonzero(chosen[_patterns(blocks, offset, width)])
+    if found.size != count:
+        raise ValueError(f"{found.size} blocks, not {count}: the bytes changed while being read")
+    return found
+
+
+def _patterns(blocks: Bytes, offset: int, width: int) -> npt.NDArray[np.unsignedinteger]:
+    """Return a field's bit patterns `[n]` as a view with the stride of a block."""
+    return np.ndarray(
+        (blocks.shape[0],), f"<u{width}", blocks.reshape(-1), offset, (blocks.shape[1],)
     )
 
 

@@ -26,26 +26,25 @@ class Kernels:
 
     Attributes:
         name: `reference` or `fast`.
-        scanner: Makes a scanner of blocks for a plan and the largest chunk in blocks.
+        scan_blocks: Scans blocks for what a plan says.
+        locate: Finds the blocks whose scale field holds one of some patterns.
         scan_values: Scans rows of plain floats.
         count_codes: Counts stored codes.
         dequantize: Decodes blocks to float32.
     """
 
     name: str
-    scanner: Callable[[ScanPlan, int], Callable[[Bytes], reference.BlockScan]]
+    scan_blocks: Callable[[Bytes, ScanPlan], reference.BlockScan]
+    locate: Callable[[Bytes, int, int, npt.NDArray[Any], int], npt.NDArray[Any]]
     scan_values: Callable[[npt.NDArray[Any], int, int, int], reference.ValueScan]
     count_codes: Callable[[Bytes, type[BlockEncoding]], npt.NDArray[Any]]
     dequantize: Callable[[Bytes, type[BlockEncoding]], Floats]
 
 
-def _reference_scanner(plan: ScanPlan, _most: int) -> Callable[[Bytes], reference.BlockScan]:
-    return lambda blocks: reference.scan_blocks(blocks, plan)
-
-
 REFERENCE = Kernels(
     "reference",
-    _reference_scanner,
+    reference.scan_blocks,
+    reference.locate,
     reference.scan_values,
     reference.count_codes,
     reference.dequantize,
@@ -54,13 +53,19 @@ REFERENCE = Kernels(
 
 def fast() -> Kernels:
     """Return the Numba kernels; imports Numba."""
-    from qassay.kernels import fast_blocks, fast_decode, fast_values  # noqa: PLC0415
+    from qassay.kernels import (  # noqa: PLC0415
+        fast_blocks,
+        fast_codes,
+        fast_decode,
+        fast_values,
+    )
 
     return Kernels(
         "fast",
-        fast_blocks.BlockScanner,
+        fast_blocks.scan_blocks,
+        fast_blocks.locate,
         fast_values.scan_values,
-        fast_blocks.count_codes,
+        fast_codes.count_codes,
         fast_decode.dequantize,
     )
 

@@ -153,7 +153,7 @@ def _finish(reading: _Reading) -> TensorStats:
                 np.array([unit], np.int64),
                 field=name,
                 into=fields[name].offset,
-                values=value,
+                read=value.__getitem__,
             )
             merge_tallies(stats.tallies, largest)
     return stats
