@@ -75,12 +75,16 @@ def _write_file(path: Path, pieces: Iterable[str]) -> None:
     temporary: str | None = None
     try:
         if path.exists() and not path.is_file():  # /dev/stdout, a pipe: cannot be replaced
-            with path.open("w", encoding="utf-8", newline="\n") as stream:
+            with path.open(
+                "w", encoding="utf-8", errors="backslashreplace", newline="\n"
+            ) as stream:
                 stream.writelines(pieces)
             return
         folder = path.resolve().parent
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.", suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+        with os.fdopen(
+            handle, "w", encoding="utf-8", errors="backslashreplace", newline="\n"
+        ) as stream:
             stream.writelines(pieces)
         _set_mode(temporary, path)
         Path(temporary).replace(path.resolve())

@@ -129,13 +129,6 @@ class Report:
             return "incomplete"
         return "clean" if self.judged else None
 
-    def counts(self) -> dict[Severity, int]:
-        """Return the number of findings of each severity, the worst first."""
-        return {
-            severity: sum(finding.severity is severity for finding in self.findings)
-            for severity in sorted(Severity, reverse=True)
-        }
-
     def exit_code(self, fail_on: str = "error", *, allow_incomplete: bool = False) -> int:
         """Return the process's exit code.
 

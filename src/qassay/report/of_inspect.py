@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from qassay.containers import MetadataArray
 from qassay.core.container import Container, StoredTensor
@@ -15,8 +18,9 @@ from qassay.report.document import Coverage, NotChecked, Report
 from qassay.report.kinds import KINDS, kind_of
 from qassay.report.of_check import input_of
 from qassay.report.page import Column, Lines, Pairs, Section, Table
+from qassay.report.strict import strict
 from qassay.report.tensors import TensorEntry
-from qassay.report.words import bits, count, shape, size
+from qassay.report.words import bits, count, plain, shape, size
 
 _LONG = 100
 """Characters of a metadata string that the text report shows."""
@@ -81,7 +85,7 @@ def key_report(key: str, value: Any) -> Report:
     return Report(
         command="inspect",
         result={"key": key, "value": whole},
-        sections=(Lines("", tuple(_value_text(line) for line in lines)),),
+        sections=(Lines("", tuple(_value_text(line) for line in lines), bare=True),),
         judged=False,
     )
 
@@ -177,20 +181,22 @@ def _sum_table(title: str, first: str, sums: Mapping[str, _Sum], *, types: bool)
 
 def _metadata_text(value: Any, kind: str) -> str:
     if isinstance(value, MetadataArray):
-        return f"{count(len(value), value.item_name)} (--key prints them)"
+        noun = "string" if value.item_name == "string" else f"{value.item_name} value"
+        return f"{count(len(value), noun)} (--key prints them)"
     if isinstance(value, str):
         if len(value) > _LONG:
             return f"{safe(value, _LONG)} ({len(value):,} characters; --key prints all)"
         return safe(value, _LONG)
+    if kind == "float32":  # in the file's own precision: 1e-05, not 9.999999747378752e-06
+        value = float(str(np.float32(value)))
     text = _value_text(value)
     if len(text) > _LONG:
         text = f"{text[:_LONG]}..."
-    return f"{text} ({kind})" if kind.startswith("float") else text
+    return text
 
 
 def _value_text(value: Any) -> str:
     if isinstance(value, str):
         return safe(value, max(len(value), 1))
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return safe(str(value), 10_000)
+    text = json.dumps(strict(value), ensure_ascii=False)
+    return plain(text if isinstance(value, (dict, list)) else text.strip('"'))

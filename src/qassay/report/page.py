@@ -42,10 +42,11 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Text laid out already, line by line."""
+    """Text laid out already, line by line; `bare` text is for other programs to read."""
 
     title: str
     lines: tuple[str, ...]
+    bare: bool = False
 
 
 Section = Table | Pairs | Lines

@@ -8,7 +8,7 @@ from qassay.core.finding import Severity
 from qassay.core.text import safe
 from qassay.report.document import Input, NotChecked, Report
 from qassay.report.look import Look
-from qassay.report.text_findings import findings
+from qassay.report.text_findings import findings, worth_telling
 from qassay.report.text_page import section
 from qassay.report.words import count, plain, size
 
@@ -77,8 +77,11 @@ def _names(skips: list[NotChecked], look: Look) -> str:
 
 
 def _verdict(report: Report, look: Look) -> str:
-    counts = report.counts()
-    words = [count(number, severity.label) for severity, number in counts.items() if number]
+    told = worth_telling(report.findings)
+    counts = {each: sum(one.severity is each for one in told) for each in Severity}
+    words = [
+        count(counts[each], each.label) for each in sorted(Severity, reverse=True) if counts[each]
+    ]
     said = ", ".join(words).replace("info", "note")
     if report.verdict == "clean":
         tail = f", {said}" if said else ""

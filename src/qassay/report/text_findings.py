@@ -12,6 +12,20 @@ from qassay.report.words import count, number, plain
 _MORE = 8
 """How many further places a finding lists."""
 
+_NOT_CHECKED = "Q901"
+"""Its notes say what the coverage lines below say as well."""
+_CRASHED = "Q902"
+"""Qassay's own failure is told in full, however it is graded."""
+
+
+def worth_telling(found: Sequence[Finding]) -> list[Finding]:
+    """Return the findings that a text report lists."""
+    return [
+        finding
+        for finding in found
+        if finding.severity > Severity.INFO or finding.code != _NOT_CHECKED
+    ]
+
 
 def findings(found: Sequence[Finding], look: Look, *, paths: bool) -> Iterator[str]:
     """Yield findings, the worst first, each with an empty line after it.
@@ -21,12 +35,14 @@ def findings(found: Sequence[Finding], look: Look, *, paths: bool) -> Iterator[s
         look: How it is to look; infos are listed one by one only when verbose.
         paths: Whether to say which file each is in.
     """
-    ranked = sorted(found, key=lambda finding: -finding.severity)
+    ranked = sorted(worth_telling(found), key=lambda finding: -finding.severity)
+    notes = []
     for finding in ranked:
-        if finding.severity > Severity.INFO or look.verbosity > 0:
-            yield from _finding(finding, look, paths=paths)
-            yield ""
-    notes = [finding for finding in ranked if finding.severity is Severity.INFO]
+        if finding.severity is Severity.INFO and look.verbosity <= 0 and finding.code != _CRASHED:
+            notes.append(finding)
+            continue
+        yield from _finding(finding, look, paths=paths)
+        yield ""
     if notes and look.verbosity == 0:
         yield from _notes(notes, look)
         yield ""

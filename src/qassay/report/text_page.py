@@ -21,7 +21,7 @@ def section(part: Section, look: Look) -> Iterator[str]:
             yield f"  {look.paint(_padded(name, longest), 'quiet')}  {value}".rstrip()
     elif isinstance(part, Lines):
         for line in part.lines:
-            yield f"  {line}".rstrip()
+            yield line if part.bare else f"  {line}".rstrip()
 
 
 def _table(table: Table, look: Look) -> Iterator[str]:

@@ -10,9 +10,9 @@ from qassay.cli.options import Output, output_options
 @click.command()
 @output_options
 def command(output: Output) -> int:
-    """Show versions, which kernels are used, and whether compiled ones can be kept.
+    """Show versions, platform and kernels, for a bug report.
 
-    Paste it into a bug report.
+    Tells which kernels are used for which input, and whether compiled ones can be kept.
     """
     from qassay.cli.emit import emit  # noqa: PLC0415 - imports NumPy
     from qassay.cli.environment import environment_report  # noqa: PLC0415

@@ -11,8 +11,9 @@ from qassay.cli.options import Output, output_options
 @click.argument("subject", metavar="CODE|ENCODING|schema")
 @output_options
 def command(subject: str, output: Output) -> int:
-    """Print the manual page of a rule, the layout of an encoding, or the JSON schema.
+    """Explain a rule, an encoding, or the JSON report.
 
+    Prints the manual page of a rule, the layout of an encoding, or the schema of the report.
     Examples: qassay explain Q201, qassay explain scale-not-finite, qassay explain Q4_K, qassay
     explain schema.
     """
