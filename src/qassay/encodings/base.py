@@ -320,7 +320,8 @@ class PlainEncoding(Encoding):
         bits = np.atleast_1d(np.asarray(patterns, f"<u{cls.block_bytes}"))
         if cls.dtype == "<f8":
             return bits.view(np.float64)
-        return cls.to_float32(bits.view(cls.dtype)).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a signalling NaN is an answer, not a fault
+            return cls.to_float32(bits.view(cls.dtype)).astype(np.float64)
 
     @classmethod
     def pattern_up_to(cls, limit: float) -> int:
