@@ -13,7 +13,8 @@ from qassay.encodings.fields import Health, ScaleField
 def summarize(histogram: Histogram, scale: ScaleField) -> ScaleStats:
     """Return counts, extremes and the median magnitude of a scale field."""
     health = scale.health[histogram.patterns]
-    magnitudes = np.abs(scale.magnitudes[histogram.patterns].astype(np.float64))
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        magnitudes = np.abs(scale.magnitudes[histogram.patterns].astype(np.float64))
     usable = (health & int(Health.NOT_FINITE | Health.ZERO)) == 0
     order = np.argsort(magnitudes[usable], kind="stable")
     sizes = magnitudes[usable][order]
