@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from qassay.core.source import Bytes
 from qassay.core.stats import Histogram
-from qassay.kernels.jit import kernel
+from qassay.kernels.jit import helper, kernel
 from qassay.kernels.loads import VECTOR, equal_mask, load_u16
 from qassay.kernels.plan import ScanPlan
 from qassay.kernels.reference import BlockScan
@@ -24,7 +24,7 @@ _LINE = 2 * VECTOR
 """Length of the one forbidden run that the fused loop looks through (the codes of Q8_0)."""
 
 
-@kernel
+@helper
 def _count16(raw, first, n, stride, counts):  # type: ignore[no-untyped-def]
     at = first
     for _ in range(n):
@@ -32,7 +32,7 @@ def _count16(raw, first, n, stride, counts):  # type: ignore[no-untyped-def]
         at += stride
 
 
-@kernel
+@helper
 def _count8(raw, first, n, stride, counts):  # type: ignore[no-untyped-def]
     at = first
     for _ in range(n):
@@ -40,7 +40,7 @@ def _count8(raw, first, n, stride, counts):  # type: ignore[no-untyped-def]
         at += stride
 
 
-@kernel
+@helper
 def _any_flag(raw, first, n, stride, table):  # type: ignore[no-untyped-def]
     found = np.uint8(0)
     at = first
@@ -50,7 +50,7 @@ def _any_flag(raw, first, n, stride, table):  # type: ignore[no-untyped-def]
     return found
 
 
-@kernel
+@helper
 def _any_equal(raw, first, n, stride, length, byte):  # type: ignore[no-untyped-def]
     found = np.uint32(0)
     at = first
@@ -63,7 +63,7 @@ def _any_equal(raw, first, n, stride, length, byte):  # type: ignore[no-untyped-
     return found != 0
 
 
-@kernel
+@helper
 def _count16_and_flag(raw, at, n, stride, scale, counts, codes, table):  # type: ignore[no-untyped-def]
     found = np.uint8(0)
     for _ in range(n):
@@ -73,7 +73,7 @@ def _count16_and_flag(raw, at, n, stride, scale, counts, codes, table):  # type:
     return found
 
 
-@kernel
+@helper
 def _count16_flag_and_equal(raw, at, n, stride, scale, counts, codes, table, bad, byte):  # type: ignore[no-untyped-def]  # fmt: skip
     found = np.uint8(0)
     equal = np.uint32(0)
@@ -85,7 +85,7 @@ def _count16_flag_and_equal(raw, at, n, stride, scale, counts, codes, table, bad
     return found, equal != 0
 
 
-@kernel
+@helper
 def _mark(raw, at, n, stride, offsets, lengths, tables, first, last, marks):  # type: ignore[no-untyped-def]  # fmt: skip
     """Mark the blocks whose bytes in all regions first..last agree on some flag."""
     marked = False
@@ -105,7 +105,7 @@ def _mark(raw, at, n, stride, offsets, lengths, tables, first, last, marks):  # 
     return marked
 
 
-@kernel
+@helper
 def _collect_marks(marks, n, start, found, candidates):  # type: ignore[no-untyped-def]
     for block in range(n):
         if marks[block]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from qassay.core.source import Bytes
 from qassay.encodings.base import BlockEncoding
 from qassay.encodings.bits import Bits
-from qassay.kernels.jit import kernel
+from qassay.kernels.jit import helper, kernel
 
 Strips = npt.NDArray[np.int64]
 
@@ -40,7 +40,7 @@ def strips_of(bits: Bits) -> Strips:
     return np.array(found, np.int64).reshape(-1, 6)
 
 
-@kernel
+@helper
 def unpack(raw, at, strips, codes):  # type: ignore[no-untyped-def]
     """Write the integers of the block at byte `at` to `codes`, uint8 `[count]`."""
     codes[:] = 0

@@ -18,11 +18,11 @@ from qassay.core.source import Bytes
 from qassay.encodings.base import BlockEncoding, Codes, Floats
 from qassay.encodings.fields import Role, ScaleField
 from qassay.kernels.fast_codes import Strips, strips_of, unpack
-from qassay.kernels.jit import kernel
+from qassay.kernels.jit import helper, kernel
 from qassay.kernels.loads import load_u16
 
 
-@kernel
+@helper
 def _scale(raw, at, place, table):  # type: ignore[no-untyped-def]
     if place[1] == 2:
         return table[load_u16(raw, at + place[0])]

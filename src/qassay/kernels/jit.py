@@ -13,6 +13,14 @@ uncached: list[str] = []
 """Names of kernels that could not be cached: no cache folder is writable."""
 
 
+def helper(function: F) -> F:
+    """Compile a function that only kernels call; it is kept inside their cached code.
+
+    Numba does not notice when a helper in another file changes: delete `__pycache__` then.
+    """
+    return numba.njit(nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+
+
 def kernel(function: F) -> F:
     """Compile `function` without the GIL and with strict IEEE arithmetic.
 

@@ -1,4 +1,4 @@
-"""Unaligned and vector loads that NumPy arrays do not offer to Numba code.
+"""Loads and casts that NumPy arrays do not offer to Numba code.
 
 Blocks have odd sizes (34, 18, 17 bytes), so their fields are not aligned and cannot be viewed as
 wider integers. These intrinsics load them with one instruction; bounds are the caller's duty.
@@ -50,3 +50,17 @@ def equal_mask(_typing: Any, array: Any, offset: Any, _byte: Any) -> Any:
         return builder.zext(mask, ir.IntType(32))
 
     return types.uint32(array, offset, types.uint8), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def cast(_typing: Any, value: Any, like: Any) -> Any:
+    """Return `value` converted to the type of `like`.
+
+    Numba widens integers in nearly every operation; converting back at once is what lets LLVM
+    keep a whole loop in the narrow width.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.cast(builder, arguments[0], signature.args[0], signature.return_type)
+
+    return like(value, like), generate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy.typing as npt
@@ -51,23 +52,23 @@ REFERENCE = Kernels(
 )
 
 
-def fast() -> Kernels:
-    """Return the Numba kernels; imports Numba."""
-    from qassay.kernels import (  # noqa: PLC0415
-        fast_blocks,
-        fast_codes,
-        fast_decode,
-        fast_values,
-    )
+def _lazy(module: str, name: str) -> Callable[..., Any]:
+    """Return a kernel that imports its module, and so Numba, when it is first called."""
 
-    return Kernels(
-        "fast",
-        fast_blocks.scan_blocks,
-        fast_blocks.locate,
-        fast_values.scan_values,
-        fast_codes.count_codes,
-        fast_decode.dequantize,
-    )
+    def call(*arguments: Any) -> Any:
+        return getattr(import_module(f"qassay.kernels.{module}"), name)(*arguments)
+
+    return call
+
+
+FAST = Kernels(
+    "fast",
+    _lazy("fast_blocks", "scan_blocks"),
+    _lazy("fast_blocks", "locate"),
+    _lazy("fast_values", "scan_values"),
+    _lazy("fast_codes", "count_codes"),
+    _lazy("fast_decode", "dequantize"),
+)
 
 
 def wanted() -> str | None:
@@ -90,7 +91,7 @@ def wanted() -> str | None:
 def choose(nbytes: int) -> Kernels:
     """Return the kernels for an input of `nbytes`."""
     name = wanted() or ("fast" if nbytes >= SMALL else "reference")
-    return fast() if name == "fast" else REFERENCE
+    return FAST if name == "fast" else REFERENCE
 
 
 def dequantize(raw: Bytes, encoding: type[Encoding]) -> Floats:
