@@ -7,6 +7,7 @@ python tools/generate_docs.py --check    # write nothing; exit 1 when a page is 
 from __future__ import annotations
 
 import difflib
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,9 +137,9 @@ def _command_line() -> str:
         "# Command line",
         _help(cli),
         _table(["command", "what"], rows),
-        "Exit codes, the same for every command and output format: 0 clean and complete; 1 findings "
-        "at or above `--fail-on`; 2 usage, configuration or internal fault; 3 input unreadable or "
-        "not fully checked. Of several, the first of 2, 1, 3, 0 that applies.",
+        "Exit codes, the same for every command and output format: 0 clean and complete; 1 "
+        "findings at or above `--fail-on`; 2 usage, configuration or internal fault; 3 input "
+        "unreadable or not fully checked. Of several, the first of 2, 1, 3, 0 that applies.",
         "The command line wins over the environment, and that over `[tool.qassay]` in "
         "pyproject.toml:",
         _table(["setting", "allowed"], ([f"`{name}`", key.allowed] for name, key in KEYS.items())),
@@ -150,11 +151,11 @@ def _command_line() -> str:
 
 
 def _summary(command: click.Command) -> str:
-    return (command.help or "").partition("\n\n")[0].replace("\n", " ")
+    return _help(command).partition("\n\n")[0]
 
 
 def _help(command: click.Command) -> str:
-    paragraphs = (command.help or "").split("\n\n")
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
 
 

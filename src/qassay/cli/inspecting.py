@@ -12,7 +12,7 @@ from qassay.core.errors import InputError, UsageError
 from qassay.core.finding import Finding
 from qassay.core.text import safe
 from qassay.report.document import Report, unreadable
-from qassay.report.of_inspect import key_report, metadata_of, report_of
+from qassay.report.of_inspect import config_of, key_report, report_of
 
 
 def run(model: str, key: str | None, show: Callable[[Report], None]) -> Report:
@@ -39,7 +39,7 @@ def run(model: str, key: str | None, show: Callable[[Report], None]) -> Report:
 
 
 def _value(container: Container, key: str) -> Any:
-    metadata = metadata_of(container)
+    metadata = {**config_of(container), **container.metadata}
     if key in metadata:
         return metadata[key]
     near = difflib.get_close_matches(key, list(metadata), n=3)

@@ -13,7 +13,7 @@ from qassay.run.check import CheckResult
 
 _OF_SCALES = (
     "blocks",
-    "min non-zero",
+    "min > 0",
     "max",
     "zero",
     "subnormal",
@@ -23,7 +23,7 @@ _OF_SCALES = (
 )
 _OF_VALUES = (
     "values",
-    "min non-zero",
+    "min > 0",
     "max",
     "zero",
     "subnormal",

@@ -55,7 +55,15 @@ def report_of(container: Container, findings: Sequence[Finding] = ()) -> Report:
     by_type = _sums(container.tensors, lambda stored: stored.type.name)
     by_kind = _sums(container.tensors, lambda stored: kind_of(stored.name))
     kinds = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
-    metadata = metadata_of(container)
+    config = config_of(container)
+    result: dict[str, Any] = {
+        "header": _header(container),
+        "metadata": {key: _summary(value) for key, value in container.metadata.items()},
+        "types": {name: each.to_dict() for name, each in sorted(by_type.items())},
+        "kinds": {kind: each.to_dict() for kind, each in kinds.items()},
+    }
+    if config:
+        result["config"] = config
     return Report(
         command="inspect",
         inputs=(input_of(container),),
@@ -67,13 +75,8 @@ def report_of(container: Container, findings: Sequence[Finding] = ()) -> Report:
         ),
         findings=tuple(findings),
         tensors=tuple(TensorEntry(stored) for stored in container.tensors),
-        result={
-            "header": _header(container),
-            "metadata": {key: _summary(value) for key, value in metadata.items()},
-            "types": {name: each.to_dict() for name, each in sorted(by_type.items())},
-            "kinds": {kind: each.to_dict() for kind, each in kinds.items()},
-        },
-        sections=tuple(_sections(container, metadata, by_type, kinds)),
+        result=result,
+        sections=tuple(_sections(container, by_type, kinds)),
         judged=False,
     )
 
@@ -90,12 +93,10 @@ def key_report(key: str, value: Any) -> Report:
     )
 
 
-def metadata_of(container: Container) -> Mapping[str, Any]:
-    """Return the metadata; for a folder, what its config says."""
+def config_of(container: Container) -> Mapping[str, Any]:
+    """Return what a folder's config.json says; nothing for a single file."""
     config = container.extra.get("config")
-    if container.metadata or not isinstance(config, Mapping):
-        return container.metadata
-    return config
+    return config if isinstance(config, Mapping) else {}
 
 
 def _header(container: Container) -> dict[str, Any]:
@@ -122,19 +123,15 @@ def _decoded(value: Any) -> Any:
 
 
 def _sections(
-    container: Container,
-    metadata: Mapping[str, Any],
-    by_type: Mapping[str, _Sum],
-    kinds: Mapping[str, _Sum],
+    container: Container, by_type: Mapping[str, _Sum], kinds: Mapping[str, _Sum]
 ) -> Iterator[Section]:
     types = container.extra.get("value_types", {})
-    if metadata:
+    for title, values in (("Config", config_of(container)), ("Metadata", container.metadata)):
         pairs = tuple(
-            (safe(key), _metadata_text(value, types.get(key, "")))
-            for key, value in metadata.items()
+            (safe(key), _metadata_text(value, types.get(key, ""))) for key, value in values.items()
         )
-        title = "Config" if metadata is container.extra.get("config") else "Metadata"
-        yield Pairs(title, pairs)
+        if pairs:
+            yield Pairs(title, pairs)
     if not container.tensors:
         return
     rows = tuple(

@@ -34,7 +34,7 @@ def number(value: float | str | None) -> str:
         return str(value)
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.5g}"
+    return "NaN" if value != value else f"{value:.5g}"  # noqa: PLR0124 - only NaN differs
 
 
 def bits(nbytes: int, weights: int) -> float | None:

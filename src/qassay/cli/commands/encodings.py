@@ -10,7 +10,7 @@ from qassay.cli.options import Output, output_options
 @click.command()
 @output_options
 def command(output: Output) -> int:
-    """List the encodings: block, bytes, bits per weight, fields, formula."""
+    """List the encodings: sizes, fields, formulas."""
     from qassay.cli.emit import emit  # noqa: PLC0415 - imports NumPy
     from qassay.encodings.registry import all_encodings  # noqa: PLC0415
     from qassay.report.manual import encodings_report  # noqa: PLC0415
