@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from qassay.core.container import Container
-from qassay.report.document import Coverage, Input, NotChecked, Report
+from qassay.report.document import Coverage, NotChecked, Report
+from qassay.report.inputs import input_of
 from qassay.report.page import Column, Section, Table
-from qassay.report.tensors import TensorEntry, Total, totals
-from qassay.report.words import bits, count, number
+from qassay.report.tensors import TensorEntry
+from qassay.report.totals import Total, totals
+from qassay.report.words import number
 from qassay.run.check import CheckResult
 
 _OF_SCALES = (
@@ -61,27 +62,6 @@ def report_of(results: Sequence[CheckResult]) -> Report:
         sections=_sections(summed),
         fault=bool(crashed),
     )
-
-
-def input_of(container: Container) -> Input:
-    """Return how the document names an open container."""
-    return Input(container.path, container.format, container.nbytes, _note(container))
-
-
-def _note(container: Container) -> str:
-    sized = [stored for stored in container.tensors if stored.nbytes is not None]
-    parts = []
-    version = container.extra.get("version")
-    if isinstance(version, int) and version:
-        parts.append(f"version {version}")
-    files = len(container.sources)
-    if container.format == "folder":
-        parts.append(count(files, "file"))
-    parts.append(count(len(container.tensors), "tensor"))
-    mean = bits(sum(one.nbytes or 0 for one in sized), sum(one.size for one in sized))
-    if mean is not None:
-        parts.append(f"{mean:.2f} bits/weight")
-    return ", ".join(parts)
 
 
 def _skipped(result: CheckResult) -> list[NotChecked]:

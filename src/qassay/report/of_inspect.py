@@ -15,8 +15,8 @@ from qassay.core.container import Container, StoredTensor
 from qassay.core.finding import Finding
 from qassay.core.text import safe
 from qassay.report.document import Coverage, NotChecked, Report
+from qassay.report.inputs import input_of
 from qassay.report.kinds import KINDS, kind_of
-from qassay.report.of_check import input_of
 from qassay.report.page import Column, Lines, Pairs, Section, Table
 from qassay.report.strict import strict
 from qassay.report.tensors import TensorEntry

@@ -1,16 +1,15 @@
-"""What the document says of each tensor, and of all tensors of an encoding together."""
+"""What the document says of each tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from qassay.core.container import StoredTensor
-from qassay.core.stats import CodeStats, Histogram, Offence, ScaleStats, ValueStats
-from qassay.encodings.base import BlockEncoding
-from qassay.kernels.summary import summarize, total
-from qassay.rules.base import TensorFacts
+from qassay.core.stats import CodeStats, Offence
+
+if TYPE_CHECKING:  # `inspect` names tensors too, and should not load what only `check` needs
+    from qassay.rules.base import TensorFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class TensorEntry:
         if facts is None:
             return entry
         stats = facts.stats
-        if issubclass(facts.encoding, BlockEncoding):
+        if facts.encoding.kind == "block":
             entry["scales"] = {name: scale.to_dict() for name, scale in stats.scales.items()}
             entry["dead_blocks"] = stats.total(Offence.DEAD_BLOCK)
         entry["dead_rows"] = stats.total(Offence.DEAD_ROW)
@@ -54,72 +53,3 @@ class TensorEntry:
 def _codes(codes: CodeStats) -> dict[str, Any]:
     pairs = zip(codes.histogram.patterns.tolist(), codes.histogram.counts.tolist(), strict=True)
     return {"blocks": codes.blocks, "counts": {str(code): seen for code, seen in pairs}}
-
-
-@dataclass(slots=True)
-class Total:
-    """All checked tensors of one encoding.
-
-    Attributes:
-        tensors: How many.
-        weights: Their weights together.
-        nbytes: Their bytes together.
-        dead_blocks: Blocks whose weights are all zero; None for a plain encoding.
-        dead_rows: Rows whose weights are all zero.
-        scales: Each scale field over all of them.
-        values: For a plain float encoding.
-    """
-
-    tensors: int = 0
-    weights: int = 0
-    nbytes: int = 0
-    dead_blocks: int | None = None
-    dead_rows: int = 0
-    scales: dict[str, ScaleStats] = field(default_factory=dict)
-    values: ValueStats | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        entry: dict[str, Any] = {
-            "tensors": self.tensors,
-            "weights": self.weights,
-            "bytes": self.nbytes,
-            "dead_rows": self.dead_rows,
-        }
-        if self.dead_blocks is not None:
-            entry["dead_blocks"] = self.dead_blocks
-            entry["scales"] = {name: scale.to_dict() for name, scale in self.scales.items()}
-        if self.values is not None:
-            entry["values"] = self.values.to_dict()
-        return entry
-
-
-def totals(tensors: Iterable[TensorFacts]) -> dict[str, Total]:
-    """Return the totals by encoding id, in order of id."""
-    groups: dict[str, list[TensorFacts]] = {}
-    for facts in tensors:
-        groups.setdefault(facts.encoding.id, []).append(facts)
-    return {name: _total(groups[name]) for name in sorted(groups)}
-
-
-def _total(group: list[TensorFacts]) -> Total:
-    encoding = group[0].encoding
-    result = Total(
-        tensors=len(group),
-        weights=sum(facts.stored.size for facts in group),
-        nbytes=sum(facts.stored.nbytes or 0 for facts in group),
-        dead_rows=sum(facts.stats.total(Offence.DEAD_ROW) for facts in group),
-    )
-    if issubclass(encoding, BlockEncoding):
-        result.dead_blocks = sum(facts.stats.total(Offence.DEAD_BLOCK) for facts in group)
-        for name, scale in encoding.scale_fields.items():
-            kept: list[Histogram] = [
-                facts.stats.histograms[name] for facts in group if name in facts.stats.histograms
-            ]
-            result.scales[name] = summarize(total(kept), scale)
-    elif any(facts.stats.values is not None for facts in group):
-        result.values = ValueStats()
-        for facts in group:
-            if facts.stats.values is not None:
-                result.values.merge(facts.stats.values)
-    return result
