@@ -155,8 +155,19 @@ def test_tensor_in_two_shards(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["../x.safetensors", "/etc/passwd", "sub/x.safetensors", "sub\\x", "..", ".", "", "C:x", "a\0b"]
-    + ["\ud800", "x" * 300],
+    [
+        "../x.safetensors",
+        "/etc/passwd",
+        "sub/x.safetensors",
+        "sub\\x",
+        "..",
+        ".",
+        "",
+        "C:x",
+        "a\x00b",
+        "\ud800",
+        "x" * 300,
+    ],
 )
 def test_shard_names_that_lead_away_are_not_followed(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "m"
@@ -175,7 +186,8 @@ def test_shard_names_that_lead_away_are_not_followed(tmp_path: Path, name: str) 
 @pytest.mark.parametrize(
     "text",
     [
-        "", "[]", "{", "nul", '{"weight_map": []}', '{"weight_map": {"a": 1}}', '{"weight_map": NaN}',
+        "", "[]", "{", "nul", '{"weight_map": []}', '{"weight_map": {"a": 1}}',
+        '{"weight_map": NaN}',
         "[" * 100_000, '{"weight_map": {"a": ["x"]}}', "\ufeff{}",
     ],
     ids=range(10),
@@ -324,3 +336,20 @@ def test_defects_of_the_shards_come_along(tmp_path: Path) -> None:
     container = open_container(tmp_path)
     defect: Any = only(container)
     assert (defect.code, defect.tensor, defect.path) == ("Q001", "c", f"{tmp_path.name}/{TWO}")
+
+
+def test_repeated_keys_and_unreadable_files_of_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (sharded(tmp_path) / "config.json").write_text('{"a": 1, "a": 2}')
+    container = open_container(tmp_path)
+    assert (only(container).code, only(container).minor) == ("Q003", True)
+    assert container.extra["config"] == {"a": 1}
+
+    def refuse(path: Path, name: str) -> None:
+        raise InputError("this may not be read", path=name, found="permission denied")
+
+    monkeypatch.setattr("qassay.containers.shards.MmapSource", refuse)
+    container = open_container(tmp_path)
+    assert {d.found for d in container.defects} == {"permission denied"}
+    assert {d.code for d in container.defects} == {"Q003"}

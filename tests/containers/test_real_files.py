@@ -65,7 +65,7 @@ def test_safetensors_contents_equal_those_of_safetensors(fixtures: Path) -> None
     for path in find(fixtures, *SAFETENSORS):
         ours = open_container(path)
         raw = safetensors.deserialize(path.read_bytes())
-        theirs = {name: entry for name, entry in raw}
+        theirs = dict(raw)
         assert {t.name for t in ours.tensors} == set(theirs)
         for tensor in ours.tensors:
             other = theirs[tensor.name]

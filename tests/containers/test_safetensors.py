@@ -211,7 +211,8 @@ def test_wrong_fields(open_st: Any, open_bytes: Any, change: dict[str, Any]) -> 
 
 
 def test_integers_of_thousands_of_digits(open_st: Any) -> None:
-    entry = '{"dtype":"U8","shape":[%s],"data_offsets":[0,%s]}' % ("9" * 20000, "9" * 20000)
+    digits = "9" * 20_000
+    entry = f'{{"dtype":"U8","shape":[{digits}],"data_offsets":[0,{digits}]}}'
     defects = open_st(header=f'{{"a":{entry}}}').defects
     assert {d.code for d in defects} == {"Q003"}
 
@@ -344,3 +345,10 @@ def test_oracle_agrees_on_what_is_sound(open_bytes: Any, tmp_path: Any) -> None:
         container = open_container(path)
         doubts = bool(container.defects) or any(t.type.block == 0 for t in container.tensors)
         assert doubts is refused, name
+
+
+def test_metadata_twice_and_its_keys_twice(open_st: Any) -> None:
+    twice = open_st(header='{"__metadata__": {"a": "1"}, "__metadata__": {"a": "2"}}')
+    assert (only(twice).code, twice.metadata) == ("Q003", {"a": "1"})
+    keys = open_st(header='{"__metadata__": {"a": "1", "a": "2"}}')
+    assert (only(keys).code, only(keys).minor, keys.metadata) == ("Q003", True, {"a": "1"})

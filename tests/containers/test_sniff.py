@@ -67,7 +67,7 @@ WRONG: dict[str, tuple[bytes, str, str]] = {
     "zeros": (bytes(5000), "nothing but zero bytes", "reserved"),
     "zeros, then not": (bytes(3 << 20) + b"x", "1048576 zero bytes up front", "reserved"),
     "torch": (_zip(archive__data_dot_pkl=b"x", archive__data__0=b"1"), "PyTorch", "convert"),
-    "torch, old": (pickle.dumps(0x1950A86A20F9469CFC6C, 2) + b"\x80\x02M\xe9\x03.", "pickle", "convert"),
+    "torch, old": (pickle.dumps(0x1950A86A20F9469CFC6C, 2) + b"\x80\x02M.", "pickle", "convert"),
     "pickle": (pickle.dumps({"state_dict": [1, 2]}, 4), "pickle", "convert"),
     "npz": (_npz(), "NumPy .npz", "convert"),
     "npy": (_npy(), "NumPy .npy", "convert"),

@@ -69,20 +69,36 @@ def check_spans(
     size = layout.source.size
     inside = [span for span in spans if span.start < size and span.end != span.start]
     inside.sort(key=lambda span: (span.start, span.start if span.end is None else span.end))
+    # The file is owned up to `reach`, by `holder` last; `known` is False after an unknown size.
     reach, holder, known, overlaps = layout.first, None, True, 0
     for span in inside:
         if span.start < reach and holder is not None:
-            overlaps = 0 if span.broken else overlaps + 1
-            if 0 < overlaps <= _LISTED_OVERLAPS:
+            overlaps += not span.broken
+            if not span.broken and overlaps <= _LISTED_OVERLAPS:
                 _overlap(holder, reach, span, log)
         elif known and gaps:
             _between(holder, reach, span, layout, log)
         known = span.end is not None
         end = span.start + (not span.broken) if span.end is None else span.end
         if end >= reach:
+            _more_overlaps(holder, overlaps, log)
             reach, holder, overlaps = end, span, 0
+    _more_overlaps(holder, overlaps, log)
     if known and gaps:
         _after(holder, reach, layout, log)
+
+
+def _more_overlaps(holder: Span | None, overlaps: int, log: DefectLog) -> None:
+    """Count what is not listed: one shape that is far too large overlaps all that follow."""
+    more = overlaps - _LISTED_OVERLAPS
+    if holder is not None and more > 0:
+        log.add(
+            "Q002",
+            f"{more} more tensors begin inside tensor '{safe(holder.name)}'",
+            tensor=holder.name,
+            at=holder.start,
+            count=more,
+        )
 
 
 def _overlap(holder: Span, reach: int, span: Span, log: DefectLog) -> None:
