@@ -117,3 +117,28 @@ def test_an_unknown_command_gets_a_suggestion(run, sound):
     assert "did you mean check" in run("chekc", "x").stderr
     assert "qassay check MODEL" in run(sound).stderr
     assert run("chekc").exit_code == 2
+
+
+def test_progress_is_for_terminals_and_large_inputs(sound, monkeypatch):
+    import io
+
+    from qassay.cli import checking
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def bar(*, shown: bool) -> bool:
+        with checking._progress([sound], shown=shown) as step:
+            if step is not None:
+                step(100)
+            return step is not None
+
+    monkeypatch.setattr("sys.stderr", Terminal())
+    assert not bar(shown=True)
+    monkeypatch.setattr(checking, "PROGRESS_FROM", sound.stat().st_size)
+    assert bar(shown=True)
+    assert "checking" in sys.stderr.getvalue()
+    assert not bar(shown=False)
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    assert not bar(shown=True)
