@@ -1,7 +1,7 @@
 """How fast `qassay check` is, as ratios measured in one run.
 
-    python bench/check.py                  # 4 GB and 1 GB files are made in bench/data
-    python bench/check.py --scale 16       # the same on 256 MB: a smoke test, bars not judged
+python bench/check.py                  # 4 GB and 1 GB files are made in bench/data
+python bench/check.py --scale 16       # the same on 256 MB: a smoke test, bars not judged
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import argparse
 import statistics
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
-from models import make_gguf
-from timing import interleaved, medians, peak_anonymous, seconds, verdict, wall
 
 import qassay
+from models import make_gguf
 from qassay.encodings import BlockEncoding, by_id
 from qassay.kernels.chunk import Front
 from qassay.kernels.collect import make_collector
@@ -25,6 +26,7 @@ from qassay.kernels.geometry import geometry_of
 from qassay.kernels.select import FAST
 from qassay.run.options import CHUNK_BYTES
 from qassay.run.plan import chunks_of
+from timing import interleaved, medians, peak_anonymous, seconds, verdict, wall
 
 GB = 1 << 30
 MB = 1 << 20
@@ -54,15 +56,19 @@ def processes(large: Path, small: Path, runs: int) -> list[bool]:
     cat, base = took["cat 4 GB"], took["check 4 MB"]
     return [
         verdict("(check 4 GB - check 4 MB) / cat 4 GB", (took["check 4 GB"] - base) / cat, 2.5),
-        verdict(
-            "the same with --stats full", (took["check 4 GB, --stats full"] - base) / cat, 8
-        ),
+        verdict("the same with --stats full", (took["check 4 GB, --stats full"] - base) / cat, 8),
         verdict(
             "check 4 MB with fast kernels / import numpy",
             took["check 4 MB, fast kernels"] / took["import numpy"],
             7,
         ),
     ]
+
+
+def audit_all(collector: Any, pieces: list[tuple[np.ndarray, int]]) -> None:
+    """Collect every chunk of a tensor."""
+    for piece, start in pieces:
+        collector.collect(piece, start)
 
 
 def kernels(large: Path, runs: int) -> list[bool]:
@@ -84,13 +90,13 @@ def kernels(large: Path, runs: int) -> list[bool]:
                 for c in chunks_of(0, geometry, CHUNK_BYTES)
             ]
 
-            def audit() -> None:
-                for piece, start in pieces:
-                    collector.collect(piece, start)
-
             times = medians(
                 interleaved(
-                    runs, {"audit": lambda: seconds(audit), "max": lambda: seconds(raw.max)}
+                    runs,
+                    {
+                        "audit": partial(seconds, partial(audit_all, collector, pieces)),
+                        "max": partial(seconds, raw.max),
+                    },
                 )
             )
             name = f"audit kernel, {tensor.encoding}: speed / ndarray.max()"
@@ -103,7 +109,9 @@ def kernels(large: Path, runs: int) -> list[bool]:
 def memory(files: dict[str, Path]) -> list[bool]:
     """Measure the peak of anonymous memory."""
     return [
-        verdict(f"peak anonymous memory at {name}, MB", peak_anonymous([*CHECK, str(path)]) / MB, 200)
+        verdict(
+            f"peak anonymous memory at {name}, MB", peak_anonymous([*CHECK, str(path)]) / MB, 200
+        )
         for name, path in files.items()
     ]
 
@@ -112,8 +120,12 @@ def cold(large: Path) -> None:
     """Print the first run with no kernel compiled yet."""
     with tempfile.TemporaryDirectory() as folder:
         env = {"NUMBA_CACHE_DIR": folder}
-        print(f"     first run on 4 GB with a cold kernel cache      {wall([*CHECK, str(large)], env):7.3f} s")
-        print(f"     second run with that cache                      {wall([*CHECK, str(large)], env):7.3f} s")
+        print(
+            f"     first run on 4 GB with a cold kernel cache      {wall([*CHECK, str(large)], env):7.3f} s"
+        )
+        print(
+            f"     second run with that cache                      {wall([*CHECK, str(large)], env):7.3f} s"
+        )
 
 
 def against_gguf(large: Path, limit: int) -> list[bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from qassay.core.errors import UsageError
 from qassay.core.finding import Severity
@@ -16,7 +17,7 @@ from qassay.run.check import check as run_check
 from qassay.run.model import Model
 from qassay.run.options import CHUNK_BYTES, CheckOptions
 
-Source = "str | os.PathLike[str] | Model"
+Source: TypeAlias = "str | os.PathLike[str] | Model"
 
 
 def open(path: str | os.PathLike[str]) -> Model:  # noqa: A001
@@ -72,7 +73,9 @@ def _codes(prefixes: Iterable[str]) -> tuple[str, ...]:
     given = (prefixes,) if isinstance(prefixes, str) else tuple(prefixes)
     for prefix in given:
         if not prefix or not any(rule.code.startswith(prefix) for rule in all_rules()):
-            raise UsageError("no rule has such a code", found=repr(prefix), hint="see `qassay rules`")
+            raise UsageError(
+                "no rule has such a code", found=repr(prefix), hint="see `qassay rules`"
+            )
     return given
 
 

@@ -138,7 +138,9 @@ def test_plain_values_come_out_as_numpy_reads_them(encoding: type[PlainEncoding]
     assert values.shape == (64,)
     if encoding.id not in THEIRS:
         with np.errstate(over="ignore", invalid="ignore"):
-            assert np.array_equal(values, raw.view(encoding.dtype).astype(np.float32), equal_nan=True)
+            assert np.array_equal(
+                values, raw.view(encoding.dtype).astype(np.float32), equal_nan=True
+            )
 
 
 def test_an_incomplete_declaration_is_refused_by_name() -> None:

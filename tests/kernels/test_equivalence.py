@@ -96,9 +96,7 @@ def test_decoding(encoding: type[BlockEncoding], seed: int, n: int) -> None:
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 700), pattern=st.integers(0, 65535))
 @pytest.mark.parametrize("encoding", BLOCK, ids=name)
-def test_locating_patterns(
-    encoding: type[BlockEncoding], seed: int, n: int, pattern: int
-) -> None:
+def test_locating_patterns(encoding: type[BlockEncoding], seed: int, n: int, pattern: int) -> None:
     blocks = awkward_blocks(encoding, seed, n)
     for field in encoding.scale_fields.values():
         chosen = np.zeros(field.patterns, bool)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import hashlib
 import math
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,7 +127,9 @@ class Finding:
     def fingerprint(self) -> str:
         """Sixteen hex digits that name this finding across reruns, whatever its counts are."""
         where = f"{self.path}\0{self.tensor}\0{self.expert}\0{self.field}"
-        return hashlib.sha256(f"{self.code}\0{where}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return hashlib.sha256(f"{self.code}\0{where}".encode("utf-8", "surrogatepass")).hexdigest()[
+            :16
+        ]
 
     def with_severity(self, severity: Severity) -> Finding:
         """Return the same finding graded `severity`."""

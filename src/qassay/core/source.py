@@ -1,4 +1,4 @@
-"""Where bytes come from. Local files are mapped; a remote source reads ranges with the same face."""
+"""Where bytes come from: local files are mapped, a remote source can read ranges instead."""
 
 from __future__ import annotations
 

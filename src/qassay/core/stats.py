@@ -49,7 +49,9 @@ class Tally:
         """Add `other`; the outcome does not depend on the order of merging."""
         self.count += other.count
         self.parts.update(other.parts)
-        self.places = nsmallest(MAX_LOCATIONS, self.places + other.places, key=lambda place: place[0])
+        self.places = nsmallest(
+            MAX_LOCATIONS, self.places + other.places, key=lambda place: place[0]
+        )
 
     @property
     def locations(self) -> tuple[Location, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,13 @@ from qassay.encodings.registry import register
 from qassay.encodings.tables import table
 
 Floats = npt.NDArray[np.float32]
+B = TypeVar("B", bound="BlockEncoding")
+T = TypeVar("T")
+
+
+def per_encoding(function: Callable[[type[B]], T]) -> Callable[[type[B]], T]:
+    """Compute a function of an encoding once a process."""
+    return cast("Callable[[type[B]], T]", cache(function))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,9 @@ class Bits:
         """Return the integers `[n, count]` of blocks `raw` `[n, block_bytes]`."""
         total = np.zeros((raw.shape[0], self.count), np.int16)
         for plane in self.planes:
-            piece = (raw[:, plane.byte] >> plane.shift.astype(np.uint8)) & plane.mask.astype(np.uint8)
+            piece = (raw[:, plane.byte] >> plane.shift.astype(np.uint8)) & plane.mask.astype(
+                np.uint8
+            )
             total += piece.astype(np.int16) << plane.up.astype(np.int16)
         if self.signed:
             total = total.astype(np.uint8).view(np.int8).astype(np.int16)

@@ -160,9 +160,7 @@ def f16(
     name: str, *, role: Role = Role.SCALE, signed: bool = False, subnormal_is_normal: bool = False
 ) -> ScaleField:
     """Declare an IEEE half, little-endian, stored once a block."""
-    return ScaleField(
-        name, 2, role=role, signed=signed, subnormal_is_normal=subnormal_is_normal
-    )
+    return ScaleField(name, 2, role=role, signed=signed, subnormal_is_normal=subnormal_is_normal)
 
 
 def e8m0(name: str) -> ScaleField:

@@ -27,12 +27,8 @@ def _six_bit_pairs() -> BitsField:
     return split(
         "scales",
         12,
-        sc=pieces(
-            6, [[(j, 0, 6)] for j in low] + [[(j + 8, 0, 4), (j, 6, 2)] for j in low]
-        ),
-        m=pieces(
-            6, [[(j + 4, 0, 6)] for j in low] + [[(j + 8, 4, 4), (j + 4, 6, 2)] for j in low]
-        ),
+        sc=pieces(6, [[(j, 0, 6)] for j in low] + [[(j + 8, 0, 4), (j, 6, 2)] for j in low]),
+        m=pieces(6, [[(j + 4, 0, 6)] for j in low] + [[(j + 8, 4, 4), (j + 4, 6, 2)] for j in low]),
     )
 
 

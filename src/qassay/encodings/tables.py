@@ -21,9 +21,10 @@ def table(name: str) -> npt.NDArray[np.float32]:
     """
     folder = files("qassay.encodings") / "data"
     text = (folder / f"{name}.txt").read_bytes()
-    sums = dict(
-        reversed(line.split()) for line in (folder / "SHA256SUMS").read_text("ascii").splitlines()
-    )
+    sums: dict[str, str] = {}
+    for line in (folder / "SHA256SUMS").read_text("ascii").splitlines():
+        digest, file = line.split()
+        sums[file] = digest
     found = hashlib.sha256(text).hexdigest()
     if found != sums.get(f"{name}.txt"):
         raise DeclarationError(

@@ -90,9 +90,13 @@ class Accumulator:
         self._add_dead(chunk.dead)
         if chunk.codes is not None:
             known_codes = total.codes
-            total.codes = chunk.codes if known_codes is None else (
-                known_codes[0] + chunk.codes[0],
-                known_codes[1] + chunk.codes[1],
+            total.codes = (
+                chunk.codes
+                if known_codes is None
+                else (
+                    known_codes[0] + chunk.codes[0],
+                    known_codes[1] + chunk.codes[1],
+                )
             )
         for name, found in chunk.largest.items():
             best = total.largest.get(name)

@@ -170,15 +170,13 @@ class BlockCollector:
         some = np.ascontiguousarray(blocks[at])
         values = encoding.dequantize(some.reshape(-1)).reshape(some.shape[0], -1)
         codes = encoding.code_bits().unpack(some)
-        zero = ~values.any(axis=1)
+        zero = np.logical_not(values.any(axis=1))
         wiped = np.zeros(some.shape[0], bool)
         for scale in encoding.scale_fields.values():
             health = scale.health[scale.patterns_of(some)]
             if scale.role is not Role.OFFSET:
                 live = _live(encoding, scale, codes, some) & ((health & int(Health.ZERO)) > 0)
-                self._tally(
-                    chunk, Offence.ZERO_SCALE_LIVE_CODES, blocks, at[live], start, scale
-                )
+                self._tally(chunk, Offence.ZERO_SCALE_LIVE_CODES, blocks, at[live], start, scale)
                 wiped |= live
             infinite = ((health & int(Health.MAY_OVERFLOW)) > 0) & ~np.isfinite(values).all(axis=1)
             self._tally(chunk, Offence.SCALE_NOT_FINITE, blocks, at[infinite], start, scale)
@@ -271,9 +269,7 @@ class ValueCollector:
         values.exceeds_f16 = int((~bad).sum())
         if bad.any():
             finite = magnitude[magnitude <= self._last_finite]
-            values.max = (
-                float(self.encoding.numbers(finite.max())[0]) if finite.size else None
-            )
+            values.max = float(self.encoding.numbers(finite.max())[0]) if finite.size else None
         for kind, chosen in ((Offence.VALUE_NOT_FINITE, bad), (Offence.EXCEEDS_F16, ~bad)):
             tallies = self.geometry.tally(
                 kind, at[chosen] + start, read=numbers[chosen].__getitem__
@@ -290,7 +286,9 @@ class ValueCollector:
         allowed = self.encoding.allowed_max
         if allowed is not None:
             at = np.flatnonzero(raw > allowed)
-            tallies = self.geometry.tally(Offence.FORBIDDEN_CODE, at + start, read=raw[at].__getitem__)
+            tallies = self.geometry.tally(
+                Offence.FORBIDDEN_CODE, at + start, read=raw[at].__getitem__
+            )
             merge_tallies(chunk.tallies, tallies)
         return chunk
 

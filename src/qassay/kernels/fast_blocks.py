@@ -25,7 +25,7 @@ _LINE = 2 * VECTOR
 
 
 @helper
-def _count16(raw, first, n, stride, counts):  # type: ignore[no-untyped-def]
+def _count16(raw, first, n, stride, counts):
     at = first
     for _ in range(n):
         counts[load_u16(raw, at)] += np.uint32(1)
@@ -33,7 +33,7 @@ def _count16(raw, first, n, stride, counts):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _count8(raw, first, n, stride, counts):  # type: ignore[no-untyped-def]
+def _count8(raw, first, n, stride, counts):
     at = first
     for _ in range(n):
         counts[raw[at]] += np.uint32(1)
@@ -41,7 +41,7 @@ def _count8(raw, first, n, stride, counts):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _any_flag(raw, first, n, stride, table):  # type: ignore[no-untyped-def]
+def _any_flag(raw, first, n, stride, table):
     found = np.uint8(0)
     at = first
     for _ in range(n):
@@ -51,7 +51,7 @@ def _any_flag(raw, first, n, stride, table):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _any_equal(raw, first, n, stride, length, byte):  # type: ignore[no-untyped-def]
+def _any_equal(raw, first, n, stride, length, byte):
     found = np.uint32(0)
     at = first
     for _ in range(n):
@@ -64,7 +64,7 @@ def _any_equal(raw, first, n, stride, length, byte):  # type: ignore[no-untyped-
 
 
 @helper
-def _count16_and_flag(raw, at, n, stride, scale, counts, codes, table):  # type: ignore[no-untyped-def]
+def _count_and_flag(raw, at, n, stride, scale, counts, codes, table):
     found = np.uint8(0)
     for _ in range(n):
         counts[load_u16(raw, at + scale)] += np.uint32(1)
@@ -74,7 +74,7 @@ def _count16_and_flag(raw, at, n, stride, scale, counts, codes, table):  # type:
 
 
 @helper
-def _count16_flag_and_equal(raw, at, n, stride, scale, counts, codes, table, bad, byte):  # type: ignore[no-untyped-def]  # fmt: skip
+def _count_flag_and_find(raw, at, n, stride, scale, counts, codes, table, bad, byte):
     found = np.uint8(0)
     equal = np.uint32(0)
     for _ in range(n):
@@ -86,11 +86,13 @@ def _count16_flag_and_equal(raw, at, n, stride, scale, counts, codes, table, bad
 
 
 @helper
-def _mark(raw, at, n, stride, offsets, lengths, tables, first, last, marks):  # type: ignore[no-untyped-def]  # fmt: skip
+def _mark(raw, at, n, stride, offsets, lengths, tables, first, last, marks):  # fmt: skip
     """Mark the blocks whose bytes in all regions first..last agree on some flag."""
     marked = False
     for block in range(n):
-        flags = tables[first, raw[at + offsets[first]]] & tables[first, raw[at + offsets[first] + 1]]
+        flags = (
+            tables[first, raw[at + offsets[first]]] & tables[first, raw[at + offsets[first] + 1]]
+        )
         for region in range(first, last):
             if flags == 0:
                 break
@@ -106,7 +108,7 @@ def _mark(raw, at, n, stride, offsets, lengths, tables, first, last, marks):  # 
 
 
 @helper
-def _collect_marks(marks, n, start, found, candidates):  # type: ignore[no-untyped-def]
+def _collect_marks(marks, n, start, found, candidates):
     for block in range(n):
         if marks[block]:
             marks[block] = 0
@@ -116,7 +118,7 @@ def _collect_marks(marks, n, start, found, candidates):  # type: ignore[no-untyp
 
 
 @kernel
-def _scan(  # type: ignore[no-untyped-def]
+def _scan(
     raw, n, stride, scale_offsets, scale_widths, counts, offsets, lengths, tables, groups,
     bad_offsets, bad_lengths, bad_bytes, marks, candidates,
 ):  # fmt: skip
@@ -131,13 +133,13 @@ def _scan(  # type: ignore[no-untyped-def]
         table = tables[groups[0, 0]]
         flags = np.uint8(0)
         if line:
-            flags, equal = _count16_flag_and_equal(
+            flags, equal = _count_flag_and_find(
                 raw, base, tile, stride, scale_offsets[0], counts[0],
                 codes, table, bad_offsets[0], bad_bytes[0],
             )  # fmt: skip
             forbidden |= equal
         elif fused:
-            flags = _count16_and_flag(
+            flags = _count_and_flag(
                 raw, base, tile, stride, scale_offsets[0], counts[0], codes, table
             )
         else:
@@ -211,7 +213,7 @@ def scan_blocks(blocks: Bytes, plan: ScanPlan) -> BlockScan:
 
 
 @kernel
-def _locate(raw, first, n, stride, width, chosen, found):  # type: ignore[no-untyped-def]
+def _locate(raw, first, n, stride, width, chosen, found):
     count = 0
     at = first
     for block in range(n):

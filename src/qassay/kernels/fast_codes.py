@@ -6,13 +6,11 @@ alike, that belong to consecutive integers. A strip is a loop that LLVM vectoris
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import numpy.typing as npt
 
 from qassay.core.source import Bytes
-from qassay.encodings.base import BlockEncoding
+from qassay.encodings.base import BlockEncoding, per_encoding
 from qassay.encodings.bits import Bits
 from qassay.kernels.jit import helper, kernel
 
@@ -41,7 +39,7 @@ def strips_of(bits: Bits) -> Strips:
 
 
 @helper
-def unpack(raw, at, strips, codes):  # type: ignore[no-untyped-def]
+def unpack(raw, at, strips, codes):
     """Write the integers of the block at byte `at` to `codes`, uint8 `[count]`."""
     codes[:] = 0
     for strip in range(strips.shape[0]):
@@ -56,7 +54,7 @@ def unpack(raw, at, strips, codes):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _count_bytes(raw, n, stride, offset, length, counts):  # type: ignore[no-untyped-def]
+def _count_bytes(raw, n, stride, offset, length, counts):
     # Four tables, so that equal neighbours do not wait for one another's store.
     even = length - length % 4
     for block in range(n):
@@ -71,7 +69,7 @@ def _count_bytes(raw, n, stride, offset, length, counts):  # type: ignore[no-unt
 
 
 @kernel
-def _count_codes(raw, n, stride, strips, codes, counts):  # type: ignore[no-untyped-def]
+def _count_codes(raw, n, stride, strips, codes, counts):
     for block in range(n):
         unpack(raw, block * stride, strips, codes)
         for at in range(0, codes.size, 4):
@@ -81,7 +79,7 @@ def _count_codes(raw, n, stride, strips, codes, counts):  # type: ignore[no-unty
             counts[3, codes[at + 3]] += np.uint32(1)
 
 
-@cache
+@per_encoding
 def _code_strips(encoding: type[BlockEncoding]) -> Strips:
     return strips_of(encoding.code_bits())
 

@@ -8,14 +8,13 @@ so the only rounding is that of the sum, and any order of the factors gives the 
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from qassay.core.source import Bytes
-from qassay.encodings.base import BlockEncoding, Codes, Floats
+from qassay.encodings.base import BlockEncoding, Codes, Floats, per_encoding
 from qassay.encodings.fields import Role, ScaleField
 from qassay.kernels.fast_codes import Strips, strips_of, unpack
 from qassay.kernels.jit import helper, kernel
@@ -23,7 +22,7 @@ from qassay.kernels.loads import load_u16
 
 
 @helper
-def _scale(raw, at, place, table):  # type: ignore[no-untyped-def]
+def _scale(raw, at, place, table):
     if place[1] == 2:
         return table[load_u16(raw, at + place[0])]
     if place[1] == 1:
@@ -32,7 +31,7 @@ def _scale(raw, at, place, table):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _decode(  # type: ignore[no-untyped-def]
+def _decode(
     raw, n, stride, per_group, count, d, d_table, q, q_table, sc, sc_table,
     offset, offset_table, minimum, minimum_table, m, m_table, out,
 ):  # fmt: skip
@@ -88,7 +87,7 @@ def _integers(part: Codes | None, encoding: type[BlockEncoding]) -> tuple[Strips
     return strips_of(bits), np.ascontiguousarray(values, np.float32)
 
 
-@cache
+@per_encoding
 def _arguments(encoding: type[BlockEncoding]) -> tuple[Any, ...]:
     return (
         encoding.group,
@@ -106,5 +105,6 @@ def dequantize(raw: Bytes, encoding: type[BlockEncoding]) -> Floats:
     """Decode stored blocks `[n * block_bytes]` to float32 `[n * block]`, as the reference does."""
     n = raw.size // encoding.block_bytes
     out = np.empty(n * encoding.block, np.float32)
-    _decode(raw, n, encoding.block_bytes, *_arguments(encoding), out)
+    arguments: list[Any] = [raw, n, encoding.block_bytes, *_arguments(encoding), out]
+    _decode(*arguments)
     return out

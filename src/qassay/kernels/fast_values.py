@@ -21,7 +21,7 @@ _SEGMENT_BYTES = 8192
 
 
 @helper
-def _extremes(values, mask, one):  # type: ignore[no-untyped-def]
+def _extremes(values, mask, one):
     top = cast(0, one)
     low = cast(top - one, one)
     for at in range(values.size):
@@ -33,7 +33,7 @@ def _extremes(values, mask, one):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _zeros(values, mask, one):  # type: ignore[no-untyped-def]
+def _zeros(values, mask, one):
     count = cast(0, one)
     zero = cast(0, one)
     for at in range(values.size):
@@ -42,7 +42,7 @@ def _zeros(values, mask, one):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _below(values, mask, limit, one):  # type: ignore[no-untyped-def]
+def _below(values, mask, limit, one):
     count = cast(0, one)
     for at in range(values.size):
         less = cast(cast(values[at] & mask, one) - one, one)
@@ -51,7 +51,7 @@ def _below(values, mask, limit, one):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _scan(bits, columns, segment, one, mask, normal, small, totals, dead, marks):  # type: ignore[no-untyped-def]  # fmt: skip
+def _scan(bits, columns, segment, one, mask, normal, small, totals, dead, marks):  # fmt: skip
     largest = cast(0, one)
     smallest = cast(largest - one, one)
     dead_rows = 0
@@ -79,7 +79,7 @@ def _scan(bits, columns, segment, one, mask, normal, small, totals, dead, marks)
 
 
 @kernel
-def _locate(bits, columns, segment, one, mask, small, marks, found):  # type: ignore[no-untyped-def]
+def _locate(bits, columns, segment, one, mask, small, marks, found):
     count = 0
     number = 0
     for row in range(bits.size // columns):

@@ -18,7 +18,7 @@ def helper(function: F) -> F:
 
     Numba does not notice when a helper in another file changes: delete `__pycache__` then.
     """
-    return numba.njit(nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 def kernel(function: F) -> F:
@@ -32,4 +32,4 @@ def kernel(function: F) -> F:
     except RuntimeError:
         uncached.append(function.__name__)
         compiled = numba.njit(nogil=True, error_model="numpy")(function)
-    return compiled  # type: ignore[no-any-return]
+    return compiled

@@ -6,14 +6,23 @@ wider integers. These intrinsics load them with one instruction; bounds are the 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+from typing import cast as typed
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+from numba.extending import intrinsic as _intrinsic
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 VECTOR = 16
 """Bytes that `equal_mask` compares at once."""
+
+
+def _typed_intrinsic(function: F) -> Callable[..., Any]:
+    """Make an intrinsic; compiled code calls it without the leading typing context."""
+    return typed("Callable[..., Any]", _intrinsic(function))
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any, to: Any) -> Any:
@@ -21,7 +30,7 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: An
     return builder.bitcast(builder.gep(data, [offset]), to.as_pointer())
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_typed_intrinsic
 def load_u16(_typing: Any, array: Any, offset: Any) -> Any:
     """Load the little-endian 16-bit integer at byte `offset` of a uint8 array."""
 
@@ -33,7 +42,7 @@ def load_u16(_typing: Any, array: Any, offset: Any) -> Any:
     return types.uint16(array, offset), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_typed_intrinsic
 def equal_mask(_typing: Any, array: Any, offset: Any, _byte: Any) -> Any:
     """Return a bit for each of the `VECTOR` bytes from `offset` on that equals `byte`."""
 
@@ -52,7 +61,7 @@ def equal_mask(_typing: Any, array: Any, offset: Any, _byte: Any) -> Any:
     return types.uint32(array, offset, types.uint8), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_typed_intrinsic
 def cast(_typing: Any, value: Any, like: Any) -> Any:
     """Return `value` converted to the type of `like`.
 

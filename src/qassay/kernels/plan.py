@@ -9,12 +9,11 @@ then settled exactly, by the reference decoder, on the few blocks concerned.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
-from qassay.encodings.base import BlockEncoding
+from qassay.encodings.base import BlockEncoding, per_encoding
 from qassay.encodings.bits import Bits
 from qassay.encodings.fields import BitsField
 
@@ -100,7 +99,7 @@ def _regions(encoding: type[BlockEncoding]) -> tuple[Region, ...]:
     return tuple(sorted(found, key=lambda region: (region.group, (region.flags > 0).sum())))
 
 
-@cache
+@per_encoding
 def scan_plan(encoding: type[BlockEncoding]) -> ScanPlan:
     """Return the plan of an encoding; made once a process."""
     scales = list(encoding.scale_fields.values())

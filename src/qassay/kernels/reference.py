@@ -84,7 +84,7 @@ def _histogram(patterns: npt.NDArray[np.unsignedinteger]) -> Histogram:
 def scan_values(
     bits: npt.NDArray[np.unsignedinteger], columns: int, least_normal: int, small: int
 ) -> ValueScan:
-    """Scan float bit patterns `[rows * columns]`, an unsigned integer dtype of the float's width."""
+    """Scan float bit patterns `[rows * columns]`, unsigned integers of the float's width."""
     kind = bits.dtype.type
     sign = kind(1 << (8 * bits.itemsize - 1))
     magnitude = bits & ~sign

@@ -37,9 +37,7 @@ class _Reading:
     def read(self, chunk: Chunk) -> ChunkStats:
         """Collect one chunk."""
         size = self.encoding.block_bytes
-        raw = self.stored.source.read(
-            self.stored.offset + chunk.start * size, chunk.units * size
-        )
+        raw = self.stored.source.read(self.stored.offset + chunk.start * size, chunk.units * size)
         return self.collector.collect(raw, chunk.start)
 
 
@@ -84,9 +82,7 @@ def _reading(
     stored: StoredTensor, encoding: type[Encoding], kernels: Kernels, options: CheckOptions
 ) -> _Reading:
     geometry = geometry_of(stored, encoding)
-    collector = make_collector(
-        encoding, geometry, kernels, Front(), all_codes=options.full_stats
-    )
+    collector = make_collector(encoding, geometry, kernels, Front(), all_codes=options.full_stats)
     return _Reading(stored, encoding, geometry, collector, Accumulator(geometry))
 
 

@@ -62,7 +62,7 @@ def _reason(error: InputError) -> str:
         reason += f"; expected {error.expected}"
     if error.found is not None:
         reason += f"; found {error.found}"
-    return f"{reason}. {error.hint}" if error.hint else reason
+    return f"{reason}. Fix: {error.hint}" if error.hint else reason
 
 
 def judge(facts: ModelFacts, options: CheckOptions) -> CheckResult:
