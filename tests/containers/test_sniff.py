@@ -190,10 +190,27 @@ def test_the_advice_for_raw_parts_works(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             open_container(tmp_path / f"{base}.part1of2")
         command = str(caught.value.hint).removeprefix("join first: ")
-        if "\\" not in command:
-            subprocess.run(command, shell=True, cwd=tmp_path, check=True)
-            assert open_container(tmp_path / f"joined-{base}").defects == []
-    assert open_container(tmp_path / "joined-m.gguf").defects == []
+        subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+        assert open_container(tmp_path / f"joined-{base}").defects == []
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("m.gguf.part2of3", "cat m.gguf.part1of3 m.gguf.part2of3 m.gguf.part3of3"),
+        ("m.gguf.part02of11", "cat m.gguf.part{01..11}of11"),
+        ("m.gguf.part2of11", "cat m.gguf.part{1..11}of11"),
+        ("m.gguf.part-ab", "cat m.gguf.part-*"),
+        ("m.gguf.part00", "cat m.gguf.part*"),
+        ("m.gguf.001", "cat m.gguf.*"),
+        ("my m.gguf.aa", "cat 'my m.gguf.'*"),
+    ],
+)
+def test_how_raw_parts_are_joined(name: str, command: str) -> None:
+    part = raw_part(name)
+    assert part is not None
+    base = "'joined-my m.gguf'" if "my" in name else "joined-m.gguf"
+    assert part.hint == f"join first: {command} > {base}"
 
 
 def test_errors_pickle() -> None:

@@ -198,16 +198,17 @@ def raw_part(name: str) -> Foreign | None:
     letters = match["letters"] or match["suffix"]
     base = match["base"]
     which = f"raw part {int(number)}" if number else f"raw part '{letters}'"
-    pieces = shlex.quote(base) + "*"
-    if total is not None and int(total) <= 4:
-        cut = match.start("part")
-        rest = name[match.end("part") :]
-        pieces = " ".join(
-            shlex.quote(f"{name[:cut]}{i:0{len(match['part'])}d}{rest}")
-            for i in range(1, int(total) + 1)
-        )
+    # A star sorts part10 before part2, so numbers are spelled out where the last one is known.
+    group = next(group for group, text in match.groupdict().items() if text and group != "base")
+    before, after = (shlex.quote(t) if t else "" for t in _around(name, match.span(group)))
+    pieces = f"{before}*"
     if total is not None:
         which += f" of {int(total)}"
+        first, last = (f"{i:0{len(match['part'])}d}" for i in (1, int(total)))
+        numbers = [f"{i:0{len(first)}d}" for i in range(1, min(int(total), 4) + 1)]
+        pieces = " ".join(f"{before}{n}{after}" for n in numbers)
+        if int(total) > len(numbers):
+            pieces = f"{before}{{{first}..{last}}}{after}"
     return Foreign(
         safe(f"{which} of {base}"),
         safe(f"join first: cat {pieces} > {shlex.quote('joined-' + base)}", 600),
@@ -224,3 +225,7 @@ def refuse(path: str, what: Foreign) -> InputError:
         found=what.found,
         hint=what.hint,
     )
+
+
+def _around(text: str, span: tuple[int, int]) -> tuple[str, str]:
+    return text[: span[0]], text[span[1] :]
