@@ -128,6 +128,12 @@ def _of_data() -> Iterator[_Planted]:
             Fault("Q008", WARNING, "blk.0.ffn_down.weight", byte_offset=last),
         ],
     )
+
+
+def _of_padding() -> Iterator[_Planted]:
+    """Yield bytes that belong to no tensor."""
+    sound = _sound()
+    last = _place(sound, "output.weight")
     yield (
         "bytes at the end",
         sound.data + b"#" * 4096,
@@ -157,15 +163,6 @@ def _of_header() -> Iterator[_Planted]:
         broken = _Broken.start()
         broken.more.update(more)
         yield name, broken.build().data, [Fault("Q003", ERROR, byte_offset=fields[field])]
-    broken = _Broken.start()
-    broken.change(1, name="token_embd.weight", data=broken.tensors[1].data)
-    built = broken.build()
-    second = fields["tensor:blk.0.ffn_up.weight"]
-    yield "duplicate names", built.data, [
-        Fault("Q007", ERROR, "token_embd.weight", byte_offset=second),
-        Fault("Q110", WARNING, "token_embd.weight", field="tokenizer.ggml.tokens",
-              byte_offset=fields["kv:tokenizer.ggml.tokens:value"]),
-    ]  # fmt: skip
     for value in (24, 0, 4):
         broken = _Broken.start()
         broken.metadata["general.alignment"] = value
@@ -186,6 +183,21 @@ def _of_header() -> Iterator[_Planted]:
     at = fields["kv:llama.block_count:type"]
     spoiled[at] = 77
     yield "unknown value type", bytes(spoiled), [Fault("Q003", ERROR, byte_offset=at)]
+
+
+def _of_entries() -> Iterator[_Planted]:
+    """Yield faults of single tensor entries."""
+    sound = _sound()
+    fields = sound.fields
+    broken = _Broken.start()
+    broken.change(1, name="token_embd.weight", data=broken.tensors[1].data)
+    built = broken.build()
+    second = fields["tensor:blk.0.ffn_up.weight"]
+    yield "duplicate names", built.data, [
+        Fault("Q007", ERROR, "token_embd.weight", byte_offset=second),
+        Fault("Q110", WARNING, "token_embd.weight", field="tokenizer.ggml.tokens",
+              byte_offset=fields["kv:tokenizer.ggml.tokens:value"]),
+    ]  # fmt: skip
     broken = _Broken.start()
     broken.change(0, axes=(_WIDTH - 1, _TOKENS))
     yield (
@@ -284,7 +296,7 @@ def _of_safetensors() -> Iterator[_Planted]:
 def structural_pairs(folder: Path) -> Iterator[Pair]:
     """Write a pair of files for each structural fault into `folder`."""
     formats = (
-        ("gguf", _sound().data, (_of_data, _of_header, _of_metadata)),
+        ("gguf", _sound().data, (_of_data, _of_padding, _of_header, _of_entries, _of_metadata)),
         ("safetensors", write_safetensors(_safe_model()), (_of_safetensors,)),
     )
     for suffix, sound, sources in formats:
