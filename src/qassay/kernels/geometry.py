@@ -73,7 +73,7 @@ class Geometry:
         if self.rows_per_expert is None:
             return [(None, np.arange(rows.size))]
         found, starts = np.unique(rows // self.rows_per_expert, return_index=True)
-        ends = [*starts[1:], rows.size]
+        ends = np.append(starts[1:], rows.size)[: found.size]
         return [
             (int(expert), np.arange(start, end))
             for expert, start, end in zip(found, starts, ends, strict=True)

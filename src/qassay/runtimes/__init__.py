@@ -1,0 +1,1 @@
+"""Who writes and reads the bytes, and how: quantizers, arithmetic, layouts, constraints."""
