@@ -120,12 +120,8 @@ def cold(large: Path) -> None:
     """Print the first run with no kernel compiled yet."""
     with tempfile.TemporaryDirectory() as folder:
         env = {"NUMBA_CACHE_DIR": folder}
-        print(
-            f"     first run on 4 GB with a cold kernel cache      {wall([*CHECK, str(large)], env):7.3f} s"
-        )
-        print(
-            f"     second run with that cache                      {wall([*CHECK, str(large)], env):7.3f} s"
-        )
+        for name in ("first run on 4 GB with a cold kernel cache", "second run with that cache"):
+            print(f"     {name:<48}{wall([*CHECK, str(large)], env):7.3f} s")
 
 
 def against_gguf(large: Path, limit: int) -> list[bool]:

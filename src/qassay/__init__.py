@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qassay.api import check, encodings, open, rules  # noqa: A004
+    from qassay.api import check, open  # noqa: A004
     from qassay.core.errors import (
         DeclarationError,
         InputError,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "qassay.api": ("check", "encodings", "open", "rules"),
+    "qassay.api": ("check", "open"),
     "qassay.core.errors": (
         "DeclarationError",
         "InputError",
@@ -63,9 +63,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "check",
-    "encodings",
     "open",
-    "rules",
 ]
 
 

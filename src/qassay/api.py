@@ -8,10 +8,7 @@ from typing import TypeAlias
 
 from qassay.core.errors import UsageError
 from qassay.core.finding import Severity
-from qassay.encodings.base import Encoding
-from qassay.encodings.registry import all_encodings
 from qassay.report.document import Report
-from qassay.rules.base import Rule
 from qassay.rules.registry import all_rules
 from qassay.run.check import check as run_check
 from qassay.run.model import Model
@@ -85,13 +82,3 @@ def _severity(code: str, word: Severity | str) -> Severity:
         return word if isinstance(word, Severity) else Severity.parse(word)
     except ValueError as error:
         raise UsageError(str(error), expected="info, warning or error") from None
-
-
-def encodings() -> Mapping[str, type[Encoding]]:
-    """Return every encoding that qassay reads, by id."""
-    return all_encodings()
-
-
-def rules() -> tuple[type[Rule], ...]:
-    """Return every rule, in order of code."""
-    return all_rules()

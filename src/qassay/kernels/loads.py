@@ -36,7 +36,8 @@ def load_u16(_typing: Any, array: Any, offset: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = ir.IntType(16)
-        at = _pointer(context, builder, signature.args[0], *arguments, word)
+        data, offset = arguments
+        at = _pointer(context, builder, signature.args[0], data, offset, word)
         return builder.load(at, align=1)
 
     return types.uint16(array, offset), generate
