@@ -1,6 +1,6 @@
 """Configuration: where it is found, what wins, what is refused."""
 
-# ruff: noqa: PLR0917 - fixtures and parameters are arguments
+
 from __future__ import annotations
 
 from pathlib import Path

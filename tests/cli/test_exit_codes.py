@@ -1,6 +1,6 @@
 """The table of exit codes: the same for every command and output format."""
 
-# ruff: noqa: PLR0917 - fixtures and parameters are arguments
+
 from __future__ import annotations
 
 import pytest

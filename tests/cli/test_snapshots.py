@@ -21,7 +21,7 @@ BROKEN = """\
 broken.gguf  GGUF, version 3, 2 tensors, 13.20 bits/weight, 768 B
 
 error Q201 scale-not-finite  blk.0.ffn_up.weight
-  3 blocks have a scale d that is no finite number (the first is nan); expected a finite number
+  3 of 8 blocks have a scale d that is NaN or infinite (the first is NaN); expected a finite number
   at row 1, column 32, block 3, field d, byte 326 (0x146): NaN
   and 2 more: blocks 5, 6
   Fix: quantize this tensor again from a finite source; do not use the file

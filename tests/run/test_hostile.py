@@ -88,13 +88,18 @@ def verdict_of(path: Path, data: bytes) -> str:
     try:
         with qassay.open(path) as model:
             for tensor in model.tensors.values():
-                try:
-                    assert tensor.dequantize().shape == tensor.shape
-                except qassay.NotDecodableError:
-                    assert report.verdict != "clean"
+                assert decodes(tensor) or report.verdict != "clean"
     except qassay.InputError:
         assert report.verdict == "incomplete"
     return report.verdict
+
+
+def decodes(tensor: qassay.Tensor) -> bool:
+    try:
+        assert tensor.dequantize().shape == tensor.shape
+    except qassay.NotDecodableError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -11,6 +11,9 @@ from qassay.core.container import Defect
 MOST_OF_A_CODE = 1000
 """A hostile file can hold a fault in every entry; more than this of one code is only counted."""
 
+HEADER_BROKEN = "its header could not be read to the end; tensors behind the break are not known"
+"""Why a file whose header breaks off is not fully checked."""
+
 
 class HeaderError(Exception):
     """Reading of a header cannot go on; caught inside this package, never raised out of it.

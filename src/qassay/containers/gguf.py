@@ -21,7 +21,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from qassay.containers.defects import DefectLog, HeaderError
+from qassay.containers.defects import HEADER_BROKEN, DefectLog, HeaderError
 from qassay.containers.gguf_metadata import (
     TYPE_NAMES,
     UINT32,
@@ -110,6 +110,8 @@ def read_gguf(source: Source, path: str, *, check_padding: bool = True) -> Conta
             "entry_offsets": {entry.name: entry.at_axes for entry in reading.entries},
         },
     )
+    if not reading.complete:
+        container.skipped.append(Skipped(path, HEADER_BROKEN))
     _note_split(container)
     container.defects = reading.log.finish()
     return container

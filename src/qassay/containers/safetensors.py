@@ -16,11 +16,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from qassay.containers.defects import DefectLog, HeaderError
+from qassay.containers.defects import HEADER_BROKEN, DefectLog, HeaderError
 from qassay.containers.safetensors_types import safetensors_type
 from qassay.containers.spans import Layout, Span, check_spans
 from qassay.containers.strict_json import JsonError, JsonObject, is_integer, parse_json
-from qassay.core.container import Container, StoredTensor, StoredType
+from qassay.core.container import Container, Skipped, StoredTensor, StoredType
 from qassay.core.source import Source
 from qassay.core.text import safe
 
@@ -82,10 +82,12 @@ def read_safetensors(source: Source, path: str) -> Container:
         `header_bytes` (the JSON's length) and `data_offset`.
     """
     reading = _Reading(source, path, DefectLog(path))
+    skipped: list[Skipped] = []
     try:
         header = _read_header(reading)
     except HeaderError as error:
         reading.log.add_error(error)
+        skipped.append(Skipped(path, HEADER_BROKEN))
     else:
         _read_entries(reading, header)
         # When an entry could not be read, bytes that seem to belong to nobody may be its own.
@@ -97,6 +99,7 @@ def read_safetensors(source: Source, path: str) -> Container:
         metadata=reading.metadata,
         tensors=reading.tensors,
         defects=reading.log.finish(),
+        skipped=skipped,
         sources=[source],
         extra={"header_bytes": reading.length, "data_offset": reading.data_offset},
     )

@@ -42,7 +42,7 @@ class Certainty(enum.Enum):
     HINT = "hint"
 
 
-def json_number(value: float | None) -> float | str | None:
+def json_number(value: float | str | None) -> float | str | None:
     """Return `value` as strict JSON can hold it: NaN and infinities become strings."""
     if isinstance(value, float) and not math.isfinite(value):
         if math.isnan(value):
@@ -102,6 +102,7 @@ class Finding:
         locations: The first `MAX_LOCATIONS` of them in file order.
         data: The numbers behind the message.
         help: What to do.
+        ordinal: Counts findings that are alike in all of code, path, tensor, expert and field.
     """
 
     code: str
@@ -117,6 +118,7 @@ class Finding:
     locations: tuple[Location, ...] = ()
     data: dict[str, Any] = dataclasses.field(default_factory=dict)
     help: str = ""
+    ordinal: int = 0
 
     @property
     def location(self) -> Location | None:
@@ -126,10 +128,14 @@ class Finding:
     @property
     def fingerprint(self) -> str:
         """Sixteen hex digits that name this finding across reruns, whatever its counts are."""
-        where = f"{self.path}\0{self.tensor}\0{self.expert}\0{self.field}"
-        return hashlib.sha256(f"{self.code}\0{where}".encode("utf-8", "surrogatepass")).hexdigest()[
-            :16
-        ]
+        file = self.path.replace("\\", "/").rpartition("/")[2]  # however the user named it
+        parts = (self.code, file, self.tensor, self.expert, self.field, self.ordinal)
+        text = "\0".join(str(part) for part in parts)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def numbered(self, ordinal: int) -> Finding:
+        """Return the same finding told apart from those that are alike."""
+        return dataclasses.replace(self, ordinal=ordinal)
 
     def with_severity(self, severity: Severity) -> Finding:
         """Return the same finding graded `severity`."""

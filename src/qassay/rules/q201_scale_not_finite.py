@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qassay.core.finding import Finding, Severity
+from qassay.core.finding import Finding, Severity, json_number
 from qassay.core.stats import Offence
 from qassay.rules.base import TensorFacts, TensorRule
 
@@ -36,11 +36,11 @@ class ScaleNotFinite(TensorRule, code="Q201", name="scale-not-finite"):
     def check(self, tensor: TensorFacts) -> Iterator[Finding]:
         """Yield one finding for each scale field (and expert) with such blocks."""
         for field, expert, tally in tensor.stats.offences(Offence.SCALE_NOT_FINITE):
-            first = tally.locations[0].value
-            noun = "block has" if tally.count == 1 else "blocks have"
+            first = json_number(tally.locations[0].value)
+            verb = "has" if tally.count == 1 else "have"
             yield self.finding(
-                f"{tally.count} {noun} a scale {field} that is no finite number"
-                f" (the first is {first}); expected a finite number",
+                f"{tally.count} of {tensor.stats.units} blocks {verb} a scale {field} that is NaN"
+                f" or infinite (the first is {first}); expected a finite number",
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,
                 expert=expert,

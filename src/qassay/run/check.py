@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -91,7 +92,17 @@ def judge(facts: ModelFacts, options: CheckOptions) -> CheckResult:
             finding.field or "",
         ),
     )
+    result.findings = list(_numbered(result.findings))
     return result
+
+
+def _numbered(findings: list[Finding]) -> Iterator[Finding]:
+    """Tell apart findings that are alike in everything that names them."""
+    seen: Counter[tuple[object, ...]] = Counter()
+    for finding in findings:
+        alike = (finding.code, finding.path, finding.tensor, finding.expert, finding.field)
+        yield finding.numbered(seen[alike]) if seen[alike] else finding
+        seen[alike] += 1
 
 
 def _findings(rule: Rule, facts: ModelFacts) -> Iterator[Finding]:
