@@ -80,12 +80,12 @@ def signed_extreme(blocks: Floats) -> Floats:
     The first of equals wins, NaN is passed over, and a block without anything above zero
     gives +0: a running maximum with a strict comparison.
     """
-    size = np.abs(blocks)
-    size[np.isnan(size)] = -1
+    size = np.where(np.isnan(blocks), np.float32(-1), np.abs(blocks))
     first = size.argmax(axis=-1, keepdims=True)
     found = np.take_along_axis(blocks, first, axis=-1)
     above = np.take_along_axis(size, first, axis=-1) > 0
-    return np.where(above, found, np.float32(0))
+    extreme: Floats = np.where(above, found, np.float32(0))
+    return extreme
 
 
 @np.errstate(all="ignore")
