@@ -91,7 +91,8 @@ def signed_extreme(blocks: Floats) -> Floats:
 @np.errstate(all="ignore")
 def reciprocal(scale: Floats) -> Floats:
     """Return 1 / scale in float32, 0 where the scale is 0."""
-    return np.where(scale == 0, np.float32(0), np.float32(1) / scale)
+    inverse: Floats = np.where(scale == 0, np.float32(0), np.float32(1) / scale)
+    return inverse
 
 
 def legacy_block(numbers: Sequence[Halves], codes: npt.NDArray[Any], width: int) -> Bytes:

@@ -1,0 +1,208 @@
+"""What storing a block's scale would do to it, before anyone quantizes.
+
+Everything follows from the encoding's declaration: which code the block's extreme gets, whether
+the format has a minimum beside the scale, and how narrow the stored scale is. Nothing is a table
+of limits, so that a threshold found by bisection here is the threshold of the quantizer.
+
+Encodings whose scales are found by a search (K-quants, IQ) have no scale that could be told
+beforehand; `measurable` says which encodings do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qassay.core.errors import UsageError
+from qassay.encodings.base import BlockEncoding, Encoding, Floats
+from qassay.encodings.fields import Role
+from qassay.encodings.registry import by_id
+from qassay.runtimes.arithmetic import Doubles, halves, of_halves
+
+COARSE_STEPS = 1.27
+"""Steps that the rounding of a scale may move a block's extreme; for Q8_0 1 % of the scale."""
+
+F16_MAX = 65504.0
+
+Bools = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How a quantizer picks a block's scale from its weights.
+
+    Attributes:
+        divisor: The scale is the extreme (or the range) divided by this; negative where the
+            extreme gets the smallest code and the scale carries its sign.
+        ranged: Whether the range (largest minus smallest) is divided, and the smallest stored.
+    """
+
+    divisor: int
+    ranged: bool
+
+    @property
+    def largest_code(self) -> int:
+        """The largest distance of a code from zero."""
+        return abs(self.divisor)
+
+
+def scaling(encoding: type[Encoding]) -> Scaling | None:
+    """Return how the scale of `encoding` follows from a block's weights; None if it does not."""
+    if not issubclass(encoding, BlockEncoding) or encoding.codes.lookup is not None:
+        return None
+    field = encoding.scale_of(Role.SCALE)
+    if field is None or field.format != "f16" or encoding.sub_scales is not None:
+        return None
+    values = encoding.codes.values(encoding.code_bits())
+    low, high = int(values[0]), int(values[-1])
+    if encoding.scale_of(Role.OFFSET) is not None:
+        return Scaling(high - low, ranged=True)
+    return Scaling(low if field.signed else high, ranged=False)
+
+
+def measurable(encoding: str | type[Encoding]) -> bool:
+    """Return whether the scales of `encoding` can be told from the weights."""
+    return scaling(by_id(encoding) if isinstance(encoding, str) else encoding) is not None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Preflight:
+    """What each block's scale would become; arrays `[n]`.
+
+    Blocks with elements that are not finite are described by their other elements.
+
+    Attributes:
+        amax: Largest magnitude among the finite elements, float32.
+        live: Whether the block needs a scale: it holds something other than zero (with a stored
+            minimum: other than one constant).
+        exact: The scale as computed, float32; negative where the format's scale carries a sign.
+        stored: The scale as it would be stored, as float32.
+        offset: The minimum as computed, float32, zero where the format stores none.
+        stored_offset: The minimum as it would be stored.
+        steps: How far the rounding of the scale moves the extreme, in steps of the exact scale.
+        offset_steps: How far the rounding of the minimum moves every weight, in the same steps.
+        nan, inf: Elements that are NaN, and infinite, int64.
+        first: Index of the first element that is not finite; -1 where all are.
+    """
+
+    amax: Floats
+    live: Bools
+    exact: Floats
+    stored: Floats
+    offset: Floats
+    stored_offset: Floats
+    steps: Doubles
+    offset_steps: Doubles
+    nan: Indices
+    inf: Indices
+    first: Indices
+
+    @property
+    def overflows(self) -> Bools:
+        """Blocks whose scale or minimum would be stored as infinity."""
+        return ~(np.isfinite(self.stored) & np.isfinite(self.stored_offset))
+
+    @property
+    def lost(self) -> Bools:
+        """Live blocks whose scale would be stored as zero."""
+        return self.live & (self.stored == 0)
+
+    @property
+    def coarse(self) -> Bools:
+        """Blocks whose stored scale or minimum is off by more than `COARSE_STEPS`.
+
+        Lost and overflowing blocks are no coarse ones.
+        """
+        far: Bools = np.maximum(self.steps, self.offset_steps) > COARSE_STEPS
+        return far & ~self.lost & ~self.overflows
+
+    @property
+    def not_finite(self) -> Bools:
+        """Blocks with an element that is NaN or infinite."""
+        return self.first >= 0
+
+    @property
+    def refused_by_published_check(self) -> Bools:
+        """Blocks that the check published for candle's Q8_0 refuses, taken literally.
+
+        Every element finite; d at most 65504; if d is above zero, its f16 rounding off by at
+        most 1 %.
+        """
+        scale = np.abs(self.exact).astype(np.float64)
+        with np.errstate(all="ignore"):
+            off = np.abs(np.abs(self.stored) - scale) > 0.01 * scale
+        return self.not_finite | (scale > F16_MAX) | ((scale > 0) & off)
+
+
+@np.errstate(all="ignore")
+def preflight(blocks: npt.ArrayLike, to: str | type[Encoding]) -> Preflight:
+    """Return what the scales of float32 blocks `[n, block]` would become under encoding `to`.
+
+    Raises:
+        UsageError: The encoding's scales do not follow from the weights alone, or the blocks
+            have another length.
+    """
+    encoding = by_id(to) if isinstance(to, str) else to
+    rule = scaling(encoding)
+    weights = np.atleast_2d(np.ascontiguousarray(blocks, np.float32))
+    if rule is None or weights.shape[1] != encoding.block:
+        raise UsageError(
+            f"no preflight of these blocks for {encoding.id}",
+            expected=f"blocks of {encoding.block} weights, and an encoding with an f16 scale that"
+            " follows from them",
+            found=f"{list(weights.shape)}",
+        )
+    finite = np.isfinite(weights)
+    bad = ~finite.all(axis=1)
+    known = np.where(finite, weights, np.float32(0)) if bad.any() else weights
+    size = np.abs(known)
+    amax = size.max(axis=1)
+    live, offset = amax > 0, np.zeros_like(amax)
+    if rule.ranged:
+        least, most = _range(weights, finite) if bad.any() else (known.min(1), known.max(1))
+        live = most > least
+        offset, exact = least, (most - least) / np.float32(rule.divisor)
+    elif rule.divisor < 0:
+        extreme = np.take_along_axis(known, size.argmax(axis=1)[:, None], axis=1)[:, 0]
+        exact = extreme / np.float32(rule.divisor)
+    else:
+        exact = amax / np.float32(rule.divisor)
+    stored, stored_offset = of_halves(halves(exact)), of_halves(halves(offset))
+    nan = np.isnan(weights).sum(axis=1)
+    return Preflight(
+        amax=amax,
+        live=live,
+        exact=exact,
+        stored=stored,
+        offset=offset,
+        stored_offset=stored_offset,
+        steps=_steps(exact, stored, exact) * rule.largest_code,
+        offset_steps=_steps(offset, stored_offset, exact),
+        nan=nan,
+        inf=(~finite).sum(axis=1) - nan,
+        first=np.where(bad, finite.argmin(axis=1), -1),
+    )
+
+
+def _range(weights: Floats, finite: Bools) -> tuple[Floats, Floats]:
+    """Return the smallest and largest finite element of each block, 0 where there is none."""
+    least = np.where(finite, weights, np.float32(np.inf)).min(axis=1)
+    most = np.where(finite, weights, np.float32(-np.inf)).max(axis=1)
+    none = ~finite.any(axis=1)
+    return np.where(none, np.float32(0), least), np.where(none, np.float32(0), most)
+
+
+def _steps(exact: Floats, stored: Floats, step: Floats) -> Doubles:
+    """Return |stored - exact| / |step| in float64, 0 where the step is 0."""
+    width = np.abs(step).astype(np.float64)
+    moved = np.abs(stored.astype(np.float64) - exact.astype(np.float64))
+    return np.asarray(np.where(width == 0, 0.0, moved / width), np.float64)
+
+
+def element(value: Any) -> str:
+    """Return what the published messages call an element that is not finite: `NaN` or `inf`."""
+    return "NaN" if np.isnan(value) else "inf" if value > 0 else "-inf"
