@@ -117,7 +117,7 @@ class Preflight:
 
         Lost and overflowing blocks are no coarse ones.
         """
-        far: Bools = np.maximum(self.steps, self.offset_steps) > COARSE_STEPS
+        far = np.asarray(np.maximum(self.steps, self.offset_steps) > COARSE_STEPS, np.bool_)
         return far & ~self.lost & ~self.overflows
 
     @property
@@ -203,6 +203,32 @@ def _steps(exact: Floats, stored: Floats, step: Floats) -> Doubles:
     return np.asarray(np.where(width == 0, 0.0, moved / width), np.float64)
 
 
-def element(value: Any) -> str:
-    """Return what the published messages call an element that is not finite: `NaN` or `inf`."""
-    return "NaN" if np.isnan(value) else "inf" if value > 0 else "-inf"
+def published_message(facts: Preflight, weights: Floats, block: int) -> str | None:
+    """Return what the check published for candle's Q8_0 says of a block; None where it passes.
+
+    Args:
+        facts: The preflight of `weights`.
+        weights: The blocks, float32 `[n, block]`.
+        block: Which of them.
+    """
+    if not facts.refused_by_published_check[block]:
+        return None
+    first = int(facts.first[block])
+    if first >= 0:
+        value = weights[block, first]
+        name = "NaN" if np.isnan(value) else "inf" if value > 0 else "-inf"
+        return f"block {block}: element {first} is {name}"
+    amax = shortest(facts.amax[block])
+    exact, stored = np.abs(facts.exact[block]), np.abs(facts.stored[block])
+    if exact > F16_MAX:
+        return f"block {block}: amax {amax} overflows the f16 scale"
+    return (
+        f"block {block}: amax {amax}, scale {shortest(exact)} is stored as {shortest(stored)}"
+        " in f16"
+    )
+
+
+def shortest(value: Any) -> str:
+    """Return the fewest digits that give this float32 back, in scientific form: `5e-6`."""
+    text = np.format_float_scientific(np.float32(value), trim="-", exp_digits=1)
+    return text.replace("e+", "e")
