@@ -123,7 +123,8 @@ def per_block(size: int) -> Callable[[Callable[[Floats], Bytes]], Quantizer]:
                 for start in range(0, max(1, blocks.shape[0]), _CHUNK)
             ]
             whole = done[0] if len(done) == 1 else np.concatenate(done)
-            return np.ascontiguousarray(whole).reshape(rows.shape[0], -1)
+            width = rows.shape[1] // size * whole.shape[1]
+            return np.ascontiguousarray(whole).reshape(rows.shape[0], width)
 
         quantize.__doc__ = function.__doc__
         return quantize

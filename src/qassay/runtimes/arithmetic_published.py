@@ -65,7 +65,7 @@ def round_trips(engine: type[Engine]) -> list[RoundTrip]:
 
 def sine_block() -> Floats:
     """Return the second write-up's block, `3 sin(0.7 i)`, i = 0..31, as float32."""
-    return (3 * np.sin(0.7 * np.arange(32))).astype(np.float32)
+    return np.asarray(3 * np.sin(0.7 * np.arange(32)), np.float32)
 
 
 def stored_scales() -> dict[str, Worked]:

@@ -39,9 +39,9 @@ def _symmetric(width: int) -> Quantizer:
 def _affine(width: int) -> Quantizer:
     """Return the quantizer of Q4_1 or Q5_1: d = (max - min) / (2^width - 1), m = min.
 
-    `f32::min` and `f32::max` pass over NaN; of zeros with different signs they may return
-    either (Rust leaves it open; rustc 1.95 on x86-64 keeps the first), so that the sign of a
-    zero minimum is not settled.
+    `f32::min` and `f32::max` pass over NaN. Of zeros with different signs they may return either
+    (Rust leaves it open, and optimised code does both), so that the sign of a zero minimum among
+    mixed zeros is not settled; here it is the first one's.
     """
     top = (1 << width) - 1
 

@@ -109,7 +109,8 @@ class Preflight:
     @property
     def lost(self) -> Bools:
         """Live blocks whose scale would be stored as zero."""
-        return self.live & (self.stored == 0)
+        found: Bools = self.live & (self.stored == 0)
+        return found
 
     @property
     def coarse(self) -> Bools:
@@ -117,8 +118,9 @@ class Preflight:
 
         Lost and overflowing blocks are no coarse ones.
         """
-        far = np.asarray(np.maximum(self.steps, self.offset_steps) > COARSE_STEPS, np.bool_)
-        return far & ~self.lost & ~self.overflows
+        moved = np.maximum(self.steps, self.offset_steps)
+        found: Bools = (moved > COARSE_STEPS) & ~self.lost & ~self.overflows
+        return found
 
     @property
     def not_finite(self) -> Bools:
