@@ -18,6 +18,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from qassay.core.version import __version__
+
 if TYPE_CHECKING:
     from qassay.api import check, open  # noqa: A004
     from qassay.core.errors import (
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from qassay.report.document import Report
     from qassay.run.model import Model, Tensor
 
-__version__ = "0.1.0"
 
 _HOMES = {
     "qassay.api": ("check", "open"),

@@ -1,6 +1,5 @@
 """Configuration: where it is found, what wins, what is refused."""
 
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,6 +1,5 @@
 """The table of exit codes: the same for every command and output format."""
 
-
 from __future__ import annotations
 
 import pytest

@@ -66,6 +66,17 @@ def test_readme_python_runs() -> None:
     assert done.stdout == "(16, 1536) ggml.q4_k\n"
 
 
+@pytest.mark.parametrize(
+    "example", [body for page, body in blocks("python") if page == "python.md"]
+)
+def test_examples_of_the_python_page_run(example: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def test_readme_report_is_what_is_printed() -> None:
     [shown] = [body for page, body in blocks("console") if page == "README.md"]
     command, *lines = shown.splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from pathlib import Path
 
@@ -42,3 +43,11 @@ def test_examples_are_what_their_script_writes() -> None:
     import sys
 
     subprocess.run([sys.executable, "tools/make_examples.py", "--check"], cwd=ROOT, check=True)
+
+
+def test_there_is_one_version() -> None:
+    import qassay
+
+    declared = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
+    assert declared is not None
+    assert qassay.__version__ == declared[1]

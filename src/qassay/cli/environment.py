@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import qassay.kernels
-from qassay import __version__
+from qassay.core.version import __version__
 from qassay.kernels.select import SMALL, wanted
 from qassay.report.document import Report
 from qassay.report.page import Pairs

@@ -19,9 +19,9 @@ from typing import Any, NoReturn
 
 import click
 
-from qassay import __version__
 from qassay.core.errors import QassayError
 from qassay.core.text import safe
+from qassay.core.version import __version__
 from qassay.report.words import plain
 
 EXIT_FAULT = 2

@@ -26,12 +26,11 @@ from qassay.containers.shards import (
     read_json,
 )
 from qassay.containers.sniff import raw_part
-from qassay.containers.sources import refusal
+from qassay.containers.sources import INDEX_SUFFIX, refusal
 from qassay.core.container import Container, Skipped
 from qassay.core.errors import InputError
 from qassay.core.text import safe
 
-INDEX_SUFFIX = ".safetensors.index.json"
 _MODEL_SUFFIXES = (".safetensors", ".gguf")
 _OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npz", ".h5")
 _LISTED = 5

@@ -7,10 +7,9 @@ import stat
 from pathlib import Path
 
 from qassay.containers import sniff
-from qassay.containers.folder import INDEX_SUFFIX, open_folder
 from qassay.containers.gguf import MAGIC, VERSIONS, read_gguf
 from qassay.containers.safetensors import LARGEST_HEADER, read_safetensors
-from qassay.containers.sources import MmapSource, check_regular, refusal
+from qassay.containers.sources import INDEX_SUFFIX, MmapSource, check_regular, refusal
 from qassay.core.container import Container
 from qassay.core.errors import InputError
 from qassay.core.source import Source
@@ -42,12 +41,16 @@ def open_container(path: str | os.PathLike[str]) -> Container:
         mode = place.stat().st_mode
     except (OSError, ValueError) as error:
         raise refusal(error, name) from error
-    if stat.S_ISDIR(mode):
+    folder = stat.S_ISDIR(mode)
+    if not folder:
+        check_regular(mode, name)
+        if not place.name.lower().endswith(INDEX_SUFFIX):
+            return open_file(place, name)
+    from qassay.containers.folder import open_folder  # noqa: PLC0415 - most inputs are files
+
+    if folder:
         return open_folder(place, name, open_file)
-    check_regular(mode, name)
-    if place.name.lower().endswith(INDEX_SUFFIX):
-        return open_folder(place.parent, display_name(place.parent), open_file, index=place.name)
-    return open_file(place, name)
+    return open_folder(place.parent, display_name(place.parent), open_file, index=place.name)
 
 
 def open_file(path: Path, name: str) -> Container:

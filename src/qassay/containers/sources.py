@@ -12,6 +12,9 @@ import numpy as np
 from qassay.core.errors import InputError
 from qassay.core.source import Bytes
 
+INDEX_SUFFIX = ".safetensors.index.json"
+"""How the names of shard indexes end."""
+
 
 class MmapSource:
     """A local file seen as one read-only uint8 array over a memory map.

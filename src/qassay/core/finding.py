@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -128,10 +127,12 @@ class Finding:
     @property
     def fingerprint(self) -> str:
         """Sixteen hex digits that name this finding across reruns, whatever its counts are."""
+        from hashlib import sha256  # noqa: PLC0415 - a file without findings does not need it
+
         file = self.path.replace("\\", "/").rpartition("/")[2]  # however the user named it
         parts = (self.code, file, self.tensor, self.expert, self.field, self.ordinal)
         text = "\0".join(str(part) for part in parts)
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def numbered(self, ordinal: int) -> Finding:
         """Return the same finding told apart from those that are alike."""

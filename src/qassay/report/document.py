@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from qassay import __version__
 from qassay.core.errors import QassayError
 from qassay.core.finding import Finding, Severity
+from qassay.core.version import __version__
 from qassay.report.page import Section
 from qassay.report.strict import strict
 
