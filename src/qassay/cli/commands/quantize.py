@@ -1,0 +1,224 @@
+"""`qassay quantize`."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from qassay.cli.options import (
+    Judgement,
+    Output,
+    Work,
+    config_option,
+    output_options,
+    severities,
+    verdict_options,
+    work_options,
+)
+
+if TYPE_CHECKING:
+    from qassay.report.document import Report
+    from qassay.run.quantize import QuantizeOptions, Watch
+
+_TYPE_FOR = "a pattern and a type, such as '*.ffn_down.*=Q6_K'"
+
+
+def _patterns(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001
+    given: tuple[str, ...],
+) -> tuple[tuple[str, str], ...]:
+    pairs = [word.rpartition("=") for word in given]
+    for pattern, _, name in pairs:
+        if not pattern or not name:
+            raise click.BadParameter(f"expected {_TYPE_FOR}")
+    return tuple((pattern, name) for pattern, _, name in pairs)
+
+
+@click.command()
+@click.argument("source", metavar="SRC", type=click.Path())
+@click.argument("destination", metavar="DST", type=click.Path())
+@click.option("--to", metavar="TYPE", required=True, help="What to quantize to: Q8_0, ggml.q4_k.")
+@click.option(
+    "--engine",
+    default="ggml",
+    show_default=True,
+    envvar="QASSAY_ENGINE",
+    help="Whose arithmetic to quantize with, bit for bit.",
+)
+@click.option(
+    "--type-for",
+    metavar="PATTERN=TYPE",
+    multiple=True,
+    callback=_patterns,
+    help="Another type for tensors whose names match the shell pattern; may be repeated, and the "
+    "last one that matches counts.",
+)
+@click.option(
+    "--allow",
+    metavar="CODES",
+    multiple=True,
+    envvar="QASSAY_ALLOW",
+    help="Errors that do not stop the work and count as warnings (Q401,Q503); may be repeated.",
+)
+@click.option("--force", is_flag=True, help="Replace DST if it exists.")
+@verdict_options
+@output_options
+@work_options
+@config_option
+def command(
+    source: str,
+    destination: str,
+    to: str,
+    engine: str,
+    type_for: tuple[tuple[str, str], ...],
+    allow: tuple[str, ...],
+    force: bool,
+    judgement: Judgement,
+    output: Output,
+    work: Work,
+) -> int:
+    """Quantize a float model to a GGUF file, and prove it.
+
+    SRC is a GGUF or safetensors file of floats, a folder of them, or an index of shards; DST is the
+    new .gguf file. SRC is checked first, and nothing is written when it has errors: exit code 1
+    then, whatever --fail-on says. The report holds the measured error of every tensor, and what a
+    check of the new file found.
+
+    Tensors with one axis stay as they are (F32 if from safetensors). Rows that are no whole number
+    of blocks get the type that llama-quantize falls back to, or F16; the report says so.
+    """
+    from qassay.cli import checking, emit  # noqa: PLC0415 - imports NumPy
+
+    options = _options(engine, to, type_for, allow, force, work)
+    quiet = output.verbosity < 0
+    report, written = _run(source, destination, options, shown=work.progress and not quiet)
+    emit.emit(report, output)
+    checking.warn_uncached(quiet=quiet)
+    if written:
+        return report.exit_code(judgement.fail_on, allow_incomplete=judgement.allow_incomplete)
+    # A file that is not there is no success, whatever may count as one otherwise.
+    return report.exit_code()
+
+
+def _options(
+    engine: str,
+    to: str,
+    type_for: tuple[tuple[str, str], ...],
+    allow: tuple[str, ...],
+    force: bool,
+    work: Work,
+) -> QuantizeOptions:
+    from qassay.cli import checking  # noqa: PLC0415
+    from qassay.core.errors import UsageError  # noqa: PLC0415
+    from qassay.core.finding import Severity  # noqa: PLC0415
+    from qassay.kernels.select import wanted  # noqa: PLC0415
+    from qassay.rules.registry import all_rules  # noqa: PLC0415
+    from qassay.run.options import CheckOptions  # noqa: PLC0415
+    from qassay.run.quantize import NEVER_ALLOWED, QuantizeOptions  # noqa: PLC0415
+    from qassay.run.quantize_plan import Wish  # noqa: PLC0415
+
+    wanted()  # a wrong QASSAY_KERNELS is a usage error even where no kernel runs
+    codes = [rule.code for rule in all_rules()]
+    words = (part.strip().upper() for word in allow for part in word.split(","))
+    allowed = checking.known_codes(dict.fromkeys(filter(None, words)), codes, "--allow", whole=True)
+    for code in NEVER_ALLOWED:
+        if code in allowed:
+            raise UsageError(f"--allow: {code} cannot be allowed", hint="correct the source")
+    graded = severities()
+    for code in graded:
+        checking.known_codes([code], codes, "severity", whole=True)
+    check = CheckOptions(
+        severities={code: Severity.parse(word) for code, word in graded.items()},
+        jobs=work.jobs,
+        full_stats=work.full_stats,
+    )
+    wish = Wish.parse(engine, to, type_for)
+    return QuantizeOptions(wish, allow=allowed, overwrite=force, check=check)
+
+
+def _run(
+    source: str, destination: str, options: QuantizeOptions, *, shown: bool
+) -> tuple[Report, bool]:
+    from dataclasses import replace  # noqa: PLC0415
+
+    from qassay.report.of_quantize import report_of  # noqa: PLC0415
+    from qassay.run.quantize import quantize  # noqa: PLC0415
+
+    with _signals_interrupt(), _progress(shown=shown) as watch:
+        done = quantize(Path(source), Path(destination), replace(options, watch=watch))
+    return report_of(done), done.written
+
+
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Let a polite signal to end raise, as Ctrl-C does, so that the unfinished file goes."""
+
+    def interrupt(number: int, frame: Any) -> NoReturn:  # noqa: ARG001
+        raise KeyboardInterrupt
+
+    before: dict[int, Any] = {}
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None:
+            with contextlib.suppress(ValueError):  # not in the main thread
+                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                    before[number] = signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _progress(*, shown: bool) -> Iterator[Watch | None]:
+    """Yield what tells of phases; a large input gets a bar on a terminal for each."""
+    if not shown or not sys.stderr.isatty():
+        yield None
+        return
+    from qassay.cli.checking import PROGRESS_FROM  # noqa: PLC0415
+
+    with contextlib.ExitStack() as stack:
+        bars: list[Any] = []
+
+        def watch(phase: str, nbytes: int) -> Callable[[int], None] | None:
+            if not bars and nbytes < PROGRESS_FROM // 10:  # quantizing takes longer than reading
+                return None
+            if not bars:
+                bars.append(stack.enter_context(_bar()))
+            bar = bars[0]
+            for task in bar.task_ids:
+                bar.remove_task(task)
+            task = bar.add_task(phase, total=nbytes)
+            return lambda done: bar.advance(task, done)
+
+        yield watch
+
+
+def _bar() -> Any:
+    from rich.console import Console  # noqa: PLC0415 - only a large input pays for it
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )

@@ -1,0 +1,229 @@
+"""`qassay quantize`: check the source, write the new file while measuring, check that as well."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from qassay.containers import open_container
+from qassay.containers.gguf_out import GgufWriter, NewTensor, Pair, check_destination
+from qassay.containers.opening import display_name
+from qassay.core.container import Container, StoredTensor
+from qassay.core.errors import InputError, UsageError
+from qassay.core.finding import Finding, Severity
+from qassay.core.text import safe
+from qassay.encodings.base import Encoding
+from qassay.kernels.select import choose
+from qassay.run.check import CheckResult, check
+from qassay.run.options import CheckOptions
+from qassay.run.quantize_error import RoundTrip
+from qassay.run.quantize_metadata import pairs_of
+from qassay.run.quantize_plan import Planned, Wish, plan
+from qassay.run.quantize_stream import CHUNK_WEIGHTS, converted
+
+Preflight = Callable[[StoredTensor, type[Encoding], type[Encoding]], Iterable[Finding]]
+"""Judges one tensor before it is quantized: (tensor, its encoding, the target) to findings."""
+
+Watch = Callable[[str, int], Callable[[int], None] | None]
+"""Called as a phase begins, with its name and bytes; returns what to call with bytes done."""
+
+NEVER_ALLOWED = ("Q007",)
+"""Two tensors of one name cannot be told apart in the new file either."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeOptions:
+    """What to write and how.
+
+    Attributes:
+        wish: Engine and types.
+        allow: Codes of errors that do not stop the work; they count as warnings.
+        overwrite: Whether a file under the new name is replaced.
+        check: How the source and the new file are checked; its `jobs` is for the rest as well.
+        preflight: What judges tensors before they are quantized.
+        chunk_weights: Weights converted at a time.
+        watch: Told of phases and progress.
+    """
+
+    wish: Wish
+    allow: tuple[str, ...] = ()
+    overwrite: bool = False
+    check: CheckOptions = field(default_factory=CheckOptions)
+    preflight: tuple[Preflight, ...] = ()
+    chunk_weights: int = CHUNK_WEIGHTS
+    watch: Watch | None = None
+
+    def watched(self, phase: str, nbytes: int) -> Callable[[int], None] | None:
+        """Tell that a phase begins."""
+        return self.watch(phase, nbytes) if self.watch is not None else None
+
+
+@dataclass(slots=True)
+class Written:
+    """One tensor of the new file.
+
+    Attributes:
+        planned: What it was made from and as what.
+        error: The measured round trip; None for integers.
+        nbytes: Its bytes in the new file.
+    """
+
+    planned: Planned
+    error: RoundTrip | None
+    nbytes: int
+
+
+@dataclass(slots=True)
+class QuantizeResult:
+    """What came of it.
+
+    Attributes:
+        options: What was asked for.
+        destination: The new file, as reports name it.
+        source: The check of the source, the preflight's findings included.
+        result: The check of the new file; None when nothing was written.
+        tensors: What was written, in file order.
+        refused: Codes of the errors for which nothing was written.
+        allowed: Codes of the errors that were found and allowed.
+    """
+
+    options: QuantizeOptions
+    destination: str
+    source: CheckResult
+    result: CheckResult | None = None
+    tensors: list[Written] = field(default_factory=list)
+    refused: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
+
+    @property
+    def written(self) -> bool:
+        """Whether there is a new file."""
+        return self.result is not None
+
+
+def quantize(
+    source: str | os.PathLike[str], destination: str | os.PathLike[str], options: QuantizeOptions
+) -> QuantizeResult:
+    """Write `source` as a GGUF file `destination` in the types asked for.
+
+    Nothing is written when the source has errors that are not allowed, or could not be checked
+    in full.
+
+    Raises:
+        UsageError: The source cannot become such a file, or the file cannot be written.
+    """
+    target = _target(destination)
+    check_destination(target, _files(Path(source)), overwrite=options.overwrite)
+    try:
+        container = open_container(source)
+    except InputError:
+        unread = check(source, options.check)
+        return QuantizeResult(options, display_name(Path(destination)), unread)
+    try:
+        return _quantize(container, target, destination, options)
+    finally:
+        container.close()
+
+
+def _target(given: str | os.PathLike[str]) -> Path:
+    path = Path(given)
+    if path.suffix.lower() != ".gguf":
+        raise UsageError(
+            "the new file has to be a GGUF file",
+            path=safe(display_name(path)),
+            expected="a name that ends in .gguf",
+        )
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # links that lead in circles
+        raise UsageError(
+            f"the new file cannot be written: {error}", path=safe(display_name(path))
+        ) from error
+
+
+def _files(source: Path) -> list[Path]:
+    """Return the files that `source` may stand for; none of them is ever replaced."""
+    folder = source if source.is_dir() else source.parent if source.suffix == ".json" else None
+    try:
+        return [source] if folder is None else [*folder.iterdir()]
+    except OSError:
+        return [source]
+
+
+def _quantize(
+    container: Container,
+    target: Path,
+    destination: str | os.PathLike[str],
+    options: QuantizeOptions,
+) -> QuantizeResult:
+    planned = plan(container, options.wish)
+    nbytes = sum(one.stored.nbytes or 0 for one in planned)
+    step = options.watched("checking the source", nbytes)
+    checked = check(container, replace(options.check, progress=step))
+    found = [
+        finding
+        for judge in options.preflight
+        for one in planned
+        if one.engine is not None
+        for finding in judge(one.stored, one.source, one.target)
+    ]
+    findings, allowed = _graded([*checked.findings, *found], options.allow)
+    checked = replace(checked, findings=findings)
+    refused = sorted({one.code for one in findings if one.severity >= Severity.ERROR})
+    result = QuantizeResult(
+        options,
+        display_name(Path(destination)),
+        checked,
+        refused=tuple(refused),
+        allowed=tuple(sorted(allowed)),
+    )
+    if refused or not checked.complete:
+        return result
+    pairs = pairs_of(container, options.wish, checked.rules, result.allowed)
+    result.tensors = _write(planned, pairs, target, options)
+    step = options.watched("checking the result", sum(one.nbytes for one in result.tensors))
+    after = check(destination, replace(options.check, progress=step))
+    after.findings, _ = _graded(after.findings, options.allow)
+    result.result = after
+    return result
+
+
+def _graded(findings: Iterable[Finding], allow: Sequence[str]) -> tuple[list[Finding], set[str]]:
+    """Return the findings, allowed errors as warnings, and the codes of those."""
+    graded: list[Finding] = []
+    allowed: set[str] = set()
+    for finding in findings:
+        if finding.severity >= Severity.ERROR and finding.code in allow:
+            allowed.add(finding.code)
+            graded.append(finding.with_severity(Severity.WARNING))
+        else:
+            graded.append(finding)
+    return graded, allowed
+
+
+def _write(
+    planned: list[Planned], pairs: Sequence[Pair], target: Path, options: QuantizeOptions
+) -> list[Written]:
+    new = [NewTensor(one.stored.name, one.type, one.shape) for one in planned]
+    done = [
+        Written(one, None if one.source.kind == "integer" else RoundTrip(), tensor.nbytes)
+        for one, tensor in zip(planned, new, strict=True)
+    ]
+    nbytes = sum(one.stored.nbytes or 0 for one in planned)
+    step = options.watched("quantizing", nbytes)
+    pieces = converted(planned, choose(nbytes), options.check.threads, options.chunk_weights)
+    with (
+        closing(pieces),
+        GgufWriter(target, pairs, new, overwrite=options.overwrite) as writer,
+    ):
+        for piece in pieces:
+            writer.write(piece.data)
+            total = done[piece.part.tensor].error
+            if total is not None and piece.error is not None:
+                total.merge(piece.error)
+            if step is not None:
+                step(piece.read)
+    return done

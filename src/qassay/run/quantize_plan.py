@@ -1,0 +1,239 @@
+"""What becomes of each tensor: the type asked for, or the one that fits its rows, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from qassay.containers.ggml_types import ggml_type
+from qassay.core.container import Container, StoredTensor, StoredType
+from qassay.core.errors import UsageError
+from qassay.core.text import safe
+from qassay.encodings.base import BlockEncoding, Encoding, Ggml
+from qassay.encodings.registry import by_id
+from qassay.run.audit import why_not_read
+from qassay.runtimes.base import Engine
+from qassay.runtimes.registry import engine as engine_called
+
+MOST_AXES = 4
+FALLBACKS: Mapping[str, tuple[str, ...]] = {
+    "ggml.q2_k": ("ggml.iq4_nl", "ggml.q4_0"),
+    "ggml.q3_k": ("ggml.iq4_nl", "ggml.q4_0"),
+    "ggml.iq4_xs": ("ggml.iq4_nl", "ggml.q4_0"),
+    "ggml.q4_k": ("ggml.q5_0",),
+    "ggml.q5_k": ("ggml.q5_1",),
+    "ggml.q6_k": ("ggml.q8_0",),
+}
+"""What llama-quantize takes for rows that are no whole number of 256-weight blocks."""
+
+_PLAIN = ("f32", "f16", "bf16")
+_PARTS_OF_QUANTIZED = (".qweight", ".weight_packed", ".weight_scale", ".weight_scale_inv")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One tensor of the new file.
+
+    Attributes:
+        stored: Where it comes from.
+        source: Its encoding there.
+        target: Its encoding in the new file.
+        shape: Its shape in the new file (a scalar gets one axis).
+        engine: What quantizes it; None where bytes are copied or floats widened to F32.
+        reason: Why `target` is not what was asked for; "" where it is.
+    """
+
+    stored: StoredTensor
+    source: type[Encoding]
+    target: type[Encoding]
+    shape: tuple[int, ...]
+    engine: type[Engine] | None
+    reason: str = ""
+
+    @property
+    def type(self) -> StoredType:
+        """The GGUF type of `target`."""
+        return gguf_type(self.target)
+
+    @property
+    def copied(self) -> bool:
+        """Whether its bytes stay as they are."""
+        return self.source is self.target
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for.
+
+    Attributes:
+        engine: Quantizes.
+        to: The encoding of everything that no pattern names.
+        patterns: Shell patterns of tensor names with the encodings they get; the last one that
+            matches counts.
+    """
+
+    engine: type[Engine]
+    to: type[Encoding]
+    patterns: tuple[tuple[str, type[Encoding]], ...] = ()
+
+    @classmethod
+    def parse(cls, engine: str, to: str, patterns: Sequence[tuple[str, str]] = ()) -> Wish:
+        """Return the wish that names stand for.
+
+        Raises:
+            UsageError: There is no such engine or type, or the engine does not write the type.
+        """
+        chosen = engine_called(engine)
+        pairs = tuple((pattern, _target(name, chosen)) for pattern, name in patterns)
+        return cls(chosen, _target(to, chosen), pairs)
+
+
+def gguf_number(encoding: type[Encoding]) -> int | None:
+    """Return the number that GGUF gives `encoding`; None where it has none."""
+    labels = (label.number for label in encoding.stored_as if isinstance(label, Ggml))
+    return next(labels, None)
+
+
+def gguf_type(encoding: type[Encoding]) -> StoredType:
+    """Return the GGUF type of an encoding that has one."""
+    number = gguf_number(encoding)
+    if number is None:
+        raise ValueError(f"GGUF has no type for {encoding.id}")
+    return ggml_type(number)
+
+
+def _target(name: str, engine: type[Engine]) -> type[Encoding]:
+    try:
+        encoding = by_id(name.strip())
+    except KeyError:
+        encoding = None
+    writes = sorted({*engine.routes, *_PLAIN})
+    if encoding is None or encoding.id not in writes or gguf_number(encoding) is None:
+        known = encoding is not None
+        raise UsageError(
+            f"engine {engine.id} does not write {encoding.id}"
+            if encoding is not None
+            else f"there is no type called {safe(name, 40)}",
+            expected=", ".join(writes),
+            hint="name another engine with --engine" if known else "`qassay encodings` lists them",
+        )
+    return encoding
+
+
+def plan(container: Container, wish: Wish) -> list[Planned]:
+    """Return what becomes of every readable tensor of `container`, in its order.
+
+    Raises:
+        UsageError: A pattern matches nothing, or a tensor cannot be quantized or be put into GGUF.
+    """
+    _check_patterns(container, wish)
+    _check_format(container)
+    planned: list[Planned] = []
+    for stored in container.tensors:
+        source, _ = why_not_read(stored)
+        if source is not None:
+            planned.append(_place(stored, source, wish))
+    return planned
+
+
+def _check_patterns(container: Container, wish: Wish) -> None:
+    for pattern, _ in wish.patterns:
+        if not any(fnmatchcase(stored.name, pattern) for stored in container.tensors):
+            raise UsageError(
+                f"--type-for {safe(pattern)} matches no tensor",
+                path=container.path,
+                hint="`qassay inspect` lists their names",
+            )
+
+
+def _check_format(container: Container) -> None:
+    formats = {part.format for part in container.extra.get("parts", {}).values()}
+    if len(formats) > 1:
+        raise UsageError(
+            "the folder holds models in different formats",
+            path=container.path,
+            found=", ".join(sorted(formats)),
+            hint="name one file, or move the others elsewhere",
+        )
+    for stored in container.tensors:
+        if stored.name.endswith(_PARTS_OF_QUANTIZED):
+            raise UsageError(
+                f"this model is quantized already: tensor '{safe(stored.name)}' is a part of a "
+                "quantized weight",
+                path=stored.path,
+                hint="quantize the float model that it was made from",
+            )
+
+
+def _place(stored: StoredTensor, source: type[Encoding], wish: Wish) -> Planned:
+    shape = stored.shape or (1,)
+    _check_shape(stored)
+    asked = next((to for name, to in wish.patterns[::-1] if fnmatchcase(stored.name, name)), None)
+    if source.kind == "integer":
+        return _integers(stored, source, asked, shape)
+    target, reason = asked or wish.to, ""
+    if asked is None and len(shape) == 1 and target.kind == "block":
+        # llama-quantize leaves these as they are, and its converters make them F32.
+        target = source if stored.type.family == "ggml" else by_id("f32")
+        reason = "one axis: not quantized"
+    elif shape[-1] % target.block:
+        target, reason = _fallback(target, shape[-1], wish.engine)
+    if issubclass(source, BlockEncoding) and source is not target:
+        raise UsageError(
+            f"tensor '{safe(stored.name)}' is quantized already, as {stored.type.name}",
+            path=stored.path,
+            expected="floats",
+            found=stored.type.name,
+            hint="quantize the float model that it was made from",
+        )
+    return Planned(stored, source, target, shape, _writer(source, target, wish.engine), reason)
+
+
+def _check_shape(stored: StoredTensor) -> None:
+    if len(stored.shape) > MOST_AXES or stored.size == 0:
+        raise UsageError(
+            f"GGUF cannot hold tensor '{safe(stored.name)}' of shape {list(stored.shape)}",
+            path=stored.path,
+            expected=f"1 to {MOST_AXES} axes, none of them empty",
+            hint="leave it out of the source, or reshape it there",
+        )
+
+
+def _integers(
+    stored: StoredTensor,
+    source: type[Encoding],
+    asked: type[Encoding] | None,
+    shape: tuple[int, ...],
+) -> Planned:
+    if gguf_number(source) is None or asked is not None:
+        raise UsageError(
+            f"tensor '{safe(stored.name)}' holds integers and cannot be quantized"
+            if asked is not None
+            else f"GGUF has no type for tensor '{safe(stored.name)}' of {stored.type.name}",
+            path=stored.path,
+            expected="floats" if asked is not None else "floats, or signed integers",
+            found=stored.type.name,
+            hint="leave it out of the source"
+            if asked is None
+            else "use a --type-for pattern that leaves it out",
+        )
+    return Planned(stored, source, source, shape, None, "integers: copied")
+
+
+def _fallback(target: type[Encoding], row: int, engine: type[Engine]) -> tuple[type[Encoding], str]:
+    """Return the first type that a row of `row` weights fits, and why it is taken."""
+    why = f"rows of {row} are no whole number of {target.block}-weight blocks"
+    for name in FALLBACKS.get(target.id, ()):
+        if name in engine.routes and row % by_id(name).block == 0:
+            return by_id(name), why
+    return by_id("f16"), why
+
+
+def _writer(
+    source: type[Encoding], target: type[Encoding], engine: type[Engine]
+) -> type[Engine] | None:
+    if source is target or target.id == "f32":
+        return None
+    # Not every program writes halves itself; the C reference rounds them to nearest even.
+    return engine if target.id in engine.routes else engine_called("ggml")

@@ -1,0 +1,156 @@
+"""Turning tensors into new bytes, chunk by chunk on threads, handed out in file order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from qassay.core.source import Bytes
+from qassay.encodings.base import BlockEncoding, Encoding, PlainEncoding
+from qassay.kernels.select import Kernels
+from qassay.run.quantize_error import UNIT, RoundTrip, measure
+from qassay.run.quantize_plan import Planned
+
+CHUNK_WEIGHTS = 1 << 20
+"""Weights converted at a time: a few MB as float32, so that memory stays small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A run of weights of one tensor.
+
+    Attributes:
+        tensor: Index of the tensor in the plan.
+        start: Flat index of its first weight.
+        weights: How many.
+    """
+
+    tensor: int
+    start: int
+    weights: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """What became of a part.
+
+    Attributes:
+        part: The part.
+        data: Its new bytes.
+        error: Their error; None for integers.
+        read: Bytes of the source that it took.
+    """
+
+    part: Part
+    data: Bytes
+    error: RoundTrip | None
+    read: int
+
+
+@dataclass(frozen=True, slots=True)
+class Converter:
+    """Converts parts of planned tensors; safe to call from several threads.
+
+    Attributes:
+        planned: The plan.
+        kernels: Decode with these, and quantize with their counterparts.
+    """
+
+    planned: list[Planned]
+    kernels: Kernels
+
+    def __call__(self, part: Part) -> Piece:
+        """Return the new bytes of `part` and their measured error."""
+        one = self.planned[part.tensor]
+        source = one.source
+        length = part.weights // source.block * source.block_bytes
+        first = one.stored.offset + part.start // source.block * source.block_bytes
+        raw = one.stored.source.read(first, length)
+        if source.kind == "integer":
+            return Piece(part, raw, None, length)
+        values = self._decode(raw, source)
+        data = raw if one.copied else self._encode(values, one)
+        back = values if one.copied else self._decode(data, one.target)
+        # A double that float32 cannot hold must not count as the infinity it is rounded to.
+        exact = raw.view("<f8") if source.id == "f64" else values
+        error = measure(exact, back, data, one.target, unit_of(one))
+        return Piece(part, data, error, length)
+
+    def _decode(self, raw: Bytes, encoding: type[Encoding]) -> npt.NDArray[np.floating]:
+        if issubclass(encoding, BlockEncoding):
+            return self.kernels.dequantize(raw, encoding)
+        if issubclass(encoding, PlainEncoding) and encoding.id == "f64":
+            return raw.view("<f8")
+        return encoding.dequantize(raw)
+
+    def _encode(self, values: npt.NDArray[np.floating], one: Planned) -> Bytes:
+        with np.errstate(over="ignore", invalid="ignore"):
+            floats = np.ascontiguousarray(values, "<f4")
+        if one.engine is None:
+            return floats.view(np.uint8)
+        row = _row_of(one)
+        rows = floats.reshape(-1, row) if row else floats.reshape(1, -1)
+        made = one.engine.quantize(rows, one.target, kernels=self.kernels.name)
+        return np.ascontiguousarray(made).reshape(-1)
+
+
+def _row_of(one: Planned) -> int:
+    """Return the row length that the engine sees, 0 where rows do not matter.
+
+    Blocks lie within rows, and without an importance matrix nothing but a block decides over its
+    bytes; so rows too long to hold at once may be cut between blocks.
+    """
+    row = one.shape[-1]
+    return row if one.target.kind == "block" and row <= UNIT else 0
+
+
+def unit_of(one: Planned) -> int:
+    """Return how many weights of a tensor are summed at once: whole rows where they fit."""
+    row = _row_of(one)
+    return UNIT // row * row if row else UNIT
+
+
+def parts_of(tensor: int, one: Planned, chunk_weights: int) -> Iterator[Part]:
+    """Yield the parts of one tensor, whole units each, in file order."""
+    unit = unit_of(one)
+    step = max(1, chunk_weights // unit) * unit
+    for start in range(0, one.stored.size, step):
+        yield Part(tensor, start, min(step, one.stored.size - start))
+
+
+def converted(
+    planned: list[Planned], kernels: Kernels, threads: int, chunk_weights: int = CHUNK_WEIGHTS
+) -> Generator[Piece, None, None]:
+    """Yield the pieces of all tensors in file order; few are held at a time."""
+    parts = (
+        part for number, one in enumerate(planned) for part in parts_of(number, one, chunk_weights)
+    )
+    convert = Converter(planned, kernels)
+    if threads == 1:
+        yield from map(convert, parts)
+    else:
+        yield from _in_order(convert, parts, threads)
+
+
+def _in_order(
+    convert: Callable[[Part], Piece], parts: Iterable[Part], threads: int
+) -> Iterator[Piece]:
+    source = iter(parts)
+    pool = ThreadPoolExecutor(threads)
+    try:
+        waiting: deque[Future[Piece]] = deque(
+            pool.submit(convert, part) for part in islice(source, threads + 2)
+        )
+        while waiting:
+            piece = waiting.popleft().result()
+            waiting.extend(pool.submit(convert, part) for part in islice(source, 1))
+            yield piece
+    finally:
+        # Whoever stops in the middle does not wait for work that nobody wants any more.
+        pool.shutdown(wait=True, cancel_futures=True)
