@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qassay.containers import sniff
 from qassay.containers.gguf import MAGIC, VERSIONS, read_gguf
+from qassay.containers.packed import mark_packed
 from qassay.containers.safetensors import LARGEST_HEADER, read_safetensors
 from qassay.containers.sources import INDEX_SUFFIX, MmapSource, check_regular, refusal
 from qassay.core.container import Container
@@ -21,13 +22,15 @@ def display_name(path: Path) -> str:
     return path.name or path.anchor if path.is_absolute() else str(path)
 
 
-def open_container(path: str | os.PathLike[str]) -> Container:
+def open_container(path: str | os.PathLike[str], name: str | None = None) -> Container:
     """Open a GGUF or safetensors file, a folder of them, or an index of shards.
 
     The content decides what a file is, and its suffix only where the content does not say.
 
     Args:
         path: A file, a folder, or a `*.safetensors.index.json`.
+        name: How reports name it (the folder, when `path` is an index); by default as `path` says
+            when that is relative, else without its folder.
 
     Returns:
         What could be read, and every structural defect. Close it when done.
@@ -36,7 +39,12 @@ def open_container(path: str | os.PathLike[str]) -> Container:
         InputError: There is nothing there, it may not be read, or it is no model at all.
     """
     place = Path(path)
-    name = display_name(place)
+    container = _open(place, display_name(place))
+    container.tensors = mark_packed(container.tensors)
+    return container
+
+
+def _open(place: Path, name: str) -> Container:
     try:
         mode = place.stat().st_mode
     except (OSError, ValueError) as error:
@@ -49,8 +57,9 @@ def open_container(path: str | os.PathLike[str]) -> Container:
     from qassay.containers.folder import open_folder  # noqa: PLC0415 - most inputs are files
 
     if folder:
-        return open_folder(place, name, open_file)
-    return open_folder(place.parent, display_name(place.parent), open_file, index=place.name)
+        return open_folder(place, shown, open_file)
+    shown = name or display_name(place.parent)
+    return open_folder(place.parent, shown, open_file, index=place.name)
 
 
 def open_file(path: Path, name: str) -> Container:

@@ -25,11 +25,13 @@ class CheckResult:
         facts: Everything measured.
         findings: In file order, then by code.
         rules: Codes of the rules that ran.
+        full_stats: Whether the codes of every block were counted, not of a sample.
     """
 
     facts: ModelFacts
     findings: list[Finding] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
+    full_stats: bool = False
 
     @property
     def complete(self) -> bool:
@@ -37,17 +39,24 @@ class CheckResult:
         return not self.facts.unread and not self.facts.crashed
 
 
-def check(source: str | os.PathLike[str] | Container, options: CheckOptions) -> CheckResult:
+def check(
+    source: str | os.PathLike[str] | Container, options: CheckOptions, name: str | None = None
+) -> CheckResult:
     """Check a file, a folder or an open container.
 
     An input that cannot be read at all gives a result with nothing but its reason.
+
+    Args:
+        source: What to check.
+        options: How.
+        name: How the report names a path; see `open_container`.
     """
     if isinstance(source, Container):
         return judge(audit(source, options), options)
     try:
-        container = open_container(source)
+        container = open_container(source, name)
     except InputError as error:
-        path = error.path or os.fspath(source)
+        path = error.path or name or os.fspath(source)
         unreadable = Container(path=path, format="unknown")
         unread = [Skipped(path, _reason(error))]
         return judge(ModelFacts(unreadable, unread=unread), options)
@@ -71,7 +80,7 @@ def judge(facts: ModelFacts, options: CheckOptions) -> CheckResult:
 
     Rules run in order of code, so Q902, which reports rules that raised, comes last.
     """
-    result = CheckResult(facts)
+    result = CheckResult(facts, full_stats=options.full_stats)
     for rule_class in all_rules():
         if not options.runs(rule_class.code):
             continue
