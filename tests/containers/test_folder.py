@@ -353,3 +353,42 @@ def test_repeated_keys_and_unreadable_files_of_json(
     container = open_container(tmp_path)
     assert {d.found for d in container.defects} == {"permission denied"}
     assert {d.code for d in container.defects} == {"Q003"}
+
+
+def test_what_an_index_promises_in_vain_is_not_checked(tmp_path):
+    tensor = ("a.weight", "F32", [2, 2], bytes(16))
+    (tmp_path / "m-00001-of-00002.safetensors").write_bytes(write_safetensors([tensor]))
+    index = {
+        "a.weight": "m-00001-of-00002.safetensors",
+        "b.weight": "m-00001-of-00002.safetensors",
+        "c.weight": "m-00002-of-00002.safetensors",
+        "d.weight": "m-00002-of-00002.safetensors",
+    }
+    (tmp_path / "m.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    container = open_container(tmp_path)
+    assert container.extra["missing_tensors"] == 3
+    assert [skip.name.rpartition("/")[2] for skip in container.skipped] == [
+        "b.weight",
+        "m-00002-of-00002.safetensors",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "marked"),
+    [
+        ([("m.qweight", "I32"), ("m.scales", "F16")], ["m.qweight"]),
+        ([("m.weight_packed", "U8"), ("m.weight_scale", "F8_E4M3")], ["m.weight_packed", "m.weight_scale"]),
+        ([("m.weight", "U8"), ("m.weight.absmax", "F32")], ["m.weight"]),
+        ([("m.weight", "F8_E4M3"), ("m.weight_scale_inv", "F32")], ["m.weight"]),
+        ([("m.down_blocks", "U8"), ("m.down_scales", "U8")], ["m.down_blocks", "m.down_scales"]),
+        ([("m.weight", "F16"), ("m.scale", "F16")], []),
+        ([("m.weight", "F8_E4M3")], []),
+        ([("m.position_ids", "I64"), ("m.weight", "F32")], []),
+    ],
+)  # fmt: skip
+def test_parts_of_a_quantized_weight_are_marked(tmp_path, parts, marked):
+    sizes = {"I32": 4, "F16": 2, "U8": 1, "F8_E4M3": 1, "F32": 4, "I64": 8}
+    data = [(name, dtype, [4], bytes(4 * sizes[dtype])) for name, dtype in parts]
+    (tmp_path / "m.safetensors").write_bytes(write_safetensors(data))
+    container = open_container(tmp_path / "m.safetensors")
+    assert sorted(one.name for one in container.tensors if one.part_of) == sorted(marked)

@@ -47,6 +47,10 @@ def test_quantized_checkpoints_as_plain_tensors(real_files: Path, stats: str) ->
     for folder in sorted((real_files / "checkpoints").iterdir()):
         report = qassay.check(folder, stats=stats)
         assert graver_than_info(report) == [], folder.name
+        # Their codes and scales are not judged yet, and so they are never called clean.
+        quantized = folder.name != "source-tiny-llama-f16"
+        assert report.verdict == ("incomplete" if quantized else "clean"), folder.name
+        assert (report.to_dict()["coverage"]["checked"] < len(report.tensors)) == quantized
 
 
 @pytest.mark.parametrize(

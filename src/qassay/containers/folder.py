@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from qassay.containers.defects import DefectLog
+from qassay.containers.defects import HEADER_BROKEN, DefectLog
 from qassay.containers.shards import (
     FolderReading,
     OpenFile,
@@ -141,7 +141,9 @@ def _assemble(
         container.tensors.extend(part.tensors)
         container.defects.extend(part.defects)
         container.sources.extend(part.sources)
-        container.skipped.extend(skip for skip in part.skipped if skip.name not in read)
+        container.skipped.extend(
+            skip for skip in part.skipped if skip.name not in read or skip.reason == HEADER_BROKEN
+        )
     if len(models(reading, named)) == 1:
         merged: dict[str, Any] = {}
         for part in parts.values():
@@ -154,5 +156,6 @@ def _assemble(
         if config is not None:
             container.extra["config"] = config
     container.extra["parts"] = parts
+    container.extra["missing_tensors"] = reading.missing
     container.defects.extend(reading.log.finish())
     return container

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qassay.containers.defects import DefectLog
+from qassay.containers.defects import MOST_OF_A_CODE, DefectLog
 from qassay.containers.sources import MmapSource
 from qassay.containers.strict_json import JsonError, JsonObject, parse_json
 from qassay.core.container import Container, Skipped
@@ -33,7 +33,8 @@ class FolderReading:
         log: Takes the defects.
         parts: The files that were opened, by file name.
         refused: Why others could not be.
-        skipped: Those of them that no index promises.
+        skipped: Those of them that no index promises, and what an index promises in vain.
+        missing: Tensors that an index lists and no file holds.
     """
 
     path: Path
@@ -43,6 +44,7 @@ class FolderReading:
     parts: dict[str, Container] = field(default_factory=dict)
     refused: dict[str, InputError] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
+    missing: int = 0
 
     def display(self, file: str) -> str:
         """Return how reports name a file of this folder."""
@@ -156,6 +158,11 @@ def check_shards(
             held = {tensor.name for tensor in reading.parts[shard].tensors}
             for tensor in tensors:
                 if tensor not in held:
+                    reading.missing += 1
+                    if reading.missing <= MOST_OF_A_CODE:
+                        reading.skipped.append(
+                            Skipped(tensor, f"'{safe(shard)}', where the index puts it, lacks it")
+                        )
                     log.add(
                         "Q005",
                         f"tensor '{safe(tensor)}' is not in '{safe(shard)}', where the index puts "
@@ -191,6 +198,9 @@ def _report_missing(
         found, fix = "a file of another kind", "an index of this name lists safetensors files"
     else:
         found, fix = "no such file", ""
+    reading.missing += len(tensors)
+    lost = f"the shard with {len(tensors)} of the tensors cannot be read: {found}"
+    reading.skipped.append(Skipped(reading.display(shard), lost))
     log.add(
         "Q005",
         f"shard '{safe(shard)}', which holds {len(tensors)} tensors by the index (the first is "
@@ -261,6 +271,9 @@ def check_numbers(reading: FolderReading, named: set[str]) -> None:
         if missing <= (0 in numbers) or series in indexed:
             continue
         first = next(number for number in range(1, total + 1) if number not in numbers)
+        if not suffix.endswith("gguf"):  # parts of a split GGUF name one another
+            lost = f"{missing} of {total} files of this name are missing"
+            reading.skipped.append(Skipped(reading.display(f"{base}-...-of-...{suffix}"), lost))
         reading.log.add(
             "Q005",
             f"{missing} of {total} shards named '{safe(base)}-...-of-...{suffix}' are missing; the "

@@ -43,6 +43,7 @@ class StoredTensor:
         nbytes: Size that shape and type imply; None when the type is unknown.
         path: The file, as reports name it.
         readable: Whether `offset` and `nbytes` lie inside the file, and the shape is usable.
+        part_of: Why the tensor cannot be judged by itself (it holds packed codes), or "".
     """
 
     name: str
@@ -53,6 +54,7 @@ class StoredTensor:
     nbytes: int | None
     path: str
     readable: bool = True
+    part_of: str = ""
 
     @property
     def size(self) -> int:

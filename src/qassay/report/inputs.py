@@ -23,6 +23,13 @@ def _note(container: Container) -> str:
         parts.append(count(files, "file"))
     parts.append(count(len(container.tensors), "tensor"))
     mean = bits(sum(one.nbytes or 0 for one in sized), sum(one.size for one in sized))
-    if mean is not None:
+    # A packed integer holds several weights: dividing by the number of integers would mislead.
+    if mean is not None and not any(one.part_of for one in container.tensors):
         parts.append(f"{mean:.2f} bits/weight")
     return ", ".join(parts)
+
+
+def missing_tensors(container: Container) -> int:
+    """Return how many tensors an index lists that no file holds."""
+    missing = container.extra.get("missing_tensors", 0)
+    return missing if isinstance(missing, int) else 0

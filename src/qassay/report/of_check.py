@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from qassay.report.document import Coverage, NotChecked, Report
-from qassay.report.inputs import input_of
+from qassay.report.inputs import input_of, missing_tensors
 from qassay.report.page import Column, Section, Table
 from qassay.report.tensors import TensorEntry
 from qassay.report.totals import Total, totals
@@ -47,8 +47,8 @@ def report_of(results: Sequence[CheckResult]) -> Report:
         command="check",
         inputs=tuple(input_of(one.container) for one in facts),
         coverage=Coverage(
-            tensors=len(listed),
-            checked=len(read),
+            tensors=len(listed) + sum(missing_tensors(one.container) for one in facts),
+            checked=sum(not tensor.stored.part_of for tensor in read),
             skipped=tuple(skip for result in results for skip in _skipped(result)),
             bytes=sum(tensor.stored.nbytes or 0 for tensor in read),
         ),

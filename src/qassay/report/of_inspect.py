@@ -32,9 +32,16 @@ class _Sum:
     weights: int = 0
     nbytes: int = 0
     types: Counter[str] = field(default_factory=Counter)
+    packed: bool = False
+
+    @property
+    def bits_per_weight(self) -> float | None:
+        """None where integers hold several weights each: their number says nothing."""
+        return None if self.packed else bits(self.nbytes, self.weights)
 
     def add(self, stored: StoredTensor) -> None:
         self.tensors += 1
+        self.packed |= bool(stored.part_of)
         self.types[stored.type.name] += 1
         if stored.nbytes is not None:
             self.weights += stored.size
@@ -45,7 +52,7 @@ class _Sum:
             "tensors": self.tensors,
             "weights": self.weights,
             "bytes": self.nbytes,
-            "bits_per_weight": bits(self.nbytes, self.weights),
+            "bits_per_weight": self.bits_per_weight,
             "types": dict(sorted(self.types.items())),
         }
 
@@ -159,7 +166,7 @@ def _sections(
 def _sum_table(title: str, first: str, sums: Mapping[str, _Sum], *, types: bool) -> Table:
     rows = []
     for name, each in sums.items():
-        mean = bits(each.nbytes, each.weights)
+        mean = each.bits_per_weight
         row = (
             name,
             f"{each.tensors:,}",

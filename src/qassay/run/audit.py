@@ -59,7 +59,11 @@ def audit(container: Container, options: CheckOptions) -> ModelFacts:
         encoding, reason = why_not_read(stored)
         if encoding is None:
             facts.unread.append(Skipped(stored.name, reason))
+        elif stored.part_of and encoding.kind == "integer":
+            facts.unread.append(Skipped(stored.name, stored.part_of))
         else:
+            if stored.part_of:  # its values are looked at, and yet that is not all there is to it
+                facts.unread.append(Skipped(stored.name, stored.part_of))
             wanted.append((stored, encoding))
     kernels = choose(sum(stored.nbytes or 0 for stored, _ in wanted))
     readings = [_reading(stored, encoding, kernels, options) for stored, encoding in wanted]
