@@ -109,11 +109,11 @@ def affine(x: Floats, w: Floats, how: Affine) -> tuple[Floats, Floats, Bytes]:
         wl = w * tried
         sum_l, sum_l2, sum_xl = serial_sum(wl), serial_sum(wl * tried), serial_sum(wl * x)
         determinant = sum_w * sum_l2 - sum_l * sum_l
-        this_scale: Floats = (sum_w * sum_xl - sum_x * sum_l) / determinant
-        this_low: Floats = (sum_l2 * sum_x - sum_l * sum_xl) / determinant
+        this_scale = np.divide(sum_w * sum_xl - sum_x * sum_l, determinant)
+        this_low = np.divide(sum_l2 * sum_x - sum_l * sum_xl, determinant)
         above = this_low > 0
-        this_low = np.asarray(np.where(above, 0, this_low), np.float32)
-        this_scale = np.asarray(np.where(above, sum_xl / sum_l2, this_scale), np.float32)
+        this_low = np.where(above, np.float32(0), this_low)
+        this_scale = np.where(above, sum_xl / sum_l2, this_scale)
         error = _error(x, w, tried, this_scale, this_low, how)
         wins = (determinant > 0) & (error < best)
         codes = np.where(wins, tried, codes)

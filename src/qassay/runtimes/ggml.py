@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
+from qassay.core.source import Bytes
+from qassay.encodings.base import Floats
 from qassay.kernels import quantize_reference_k as k
 from qassay.kernels import quantize_reference_legacy as legacy
-from qassay.runtimes.base import Engine, Route
+from qassay.runtimes.base import Engine, Quantizer, Route
+
+
+def _fast(module: str, name: str) -> Quantizer:
+    """Return a quantizer that imports its module, and so Numba, when it is first called."""
+
+    def quantize(rows: Floats, importance: Floats | None) -> Bytes:
+        own = import_module(f"qassay.kernels.quantize_fast_{module}")
+        written: Bytes = getattr(own, name)(rows, importance)
+        return written
+
+    return quantize
 
 
 class GgmlEngine(Engine, id="ggml"):
@@ -21,15 +36,15 @@ class GgmlEngine(Engine, id="ggml"):
     routes = {  # noqa: RUF012
         "f16": Route(legacy.f16),
         "bf16": Route(legacy.bf16),
-        "ggml.q4_0": Route(legacy.q4_0, takes_importance=True),
-        "ggml.q4_1": Route(legacy.q4_1, takes_importance=True),
-        "ggml.q5_0": Route(legacy.q5_0, takes_importance=True),
-        "ggml.q5_1": Route(legacy.q5_1, takes_importance=True),
-        "ggml.q8_0": Route(legacy.q8_0),
-        "ggml.mxfp4": Route(legacy.mxfp4),
-        "ggml.q2_k": Route(k.q2_k, takes_importance=True),
-        "ggml.q3_k": Route(k.q3_k, takes_importance=True),
-        "ggml.q4_k": Route(k.q4_k, takes_importance=True),
-        "ggml.q5_k": Route(k.q5_k, takes_importance=True),
-        "ggml.q6_k": Route(k.q6_k, takes_importance=True),
+        "ggml.q4_0": Route(legacy.q4_0, _fast("searched", "q4_0"), takes_importance=True),
+        "ggml.q4_1": Route(legacy.q4_1, _fast("searched", "q4_1"), takes_importance=True),
+        "ggml.q5_0": Route(legacy.q5_0, _fast("searched", "q5_0"), takes_importance=True),
+        "ggml.q5_1": Route(legacy.q5_1, _fast("searched", "q5_1"), takes_importance=True),
+        "ggml.q8_0": Route(legacy.q8_0, _fast("legacy", "q8_0")),
+        "ggml.mxfp4": Route(legacy.mxfp4, _fast("legacy", "mxfp4")),
+        "ggml.q2_k": Route(k.q2_k, _fast("affine", "q2_k"), takes_importance=True),
+        "ggml.q3_k": Route(k.q3_k, _fast("symmetric", "q3_k"), takes_importance=True),
+        "ggml.q4_k": Route(k.q4_k, _fast("affine", "q4_k"), takes_importance=True),
+        "ggml.q5_k": Route(k.q5_k, _fast("affine", "q5_k"), takes_importance=True),
+        "ggml.q6_k": Route(k.q6_k, _fast("symmetric", "q6_k"), takes_importance=True),
     }
