@@ -38,22 +38,22 @@ def open_container(path: str | os.PathLike[str], name: str | None = None) -> Con
     Raises:
         InputError: There is nothing there, it may not be read, or it is no model at all.
     """
-    place = Path(path)
-    container = _open(place, display_name(place))
+    container = _open(Path(path), name)
     container.tensors = mark_packed(container.tensors)
     return container
 
 
-def _open(place: Path, name: str) -> Container:
+def _open(place: Path, name: str | None) -> Container:
+    shown = name or display_name(place)
     try:
         mode = place.stat().st_mode
     except (OSError, ValueError) as error:
-        raise refusal(error, name) from error
+        raise refusal(error, shown) from error
     folder = stat.S_ISDIR(mode)
     if not folder:
-        check_regular(mode, name)
+        check_regular(mode, shown)
         if not place.name.lower().endswith(INDEX_SUFFIX):
-            return open_file(place, name)
+            return open_file(place, shown)
     from qassay.containers.folder import open_folder  # noqa: PLC0415 - most inputs are files
 
     if folder:

@@ -105,6 +105,8 @@ class Accumulator:
 
     def _add_dead(self, dead: dict[int, int]) -> None:
         """Add zero units by row; a row is dead once all of it is known to be zero."""
+        if self.geometry.rows < 2:  # a vector is no row among others
+            return
         whole = []
         for row, units in dead.items():
             known = self.total.dead.pop(row, 0) + units

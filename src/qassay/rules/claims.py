@@ -110,3 +110,11 @@ def deepest_layer(
         if match is not None and (best is None or int(match["layer"]) + 1 > best[0]):
             best = int(match["layer"]) + 1, tensor
     return best
+
+
+def missing_layers(tensors: Sequence[StoredTensor], pattern: re.Pattern[str]) -> list[int]:
+    """Return the layer numbers below the highest that no name has, at most a hundred."""
+    numbers = {int(match["layer"]) for one in tensors if (match := pattern.match(one.name))}
+    # At most a hundred numbers more than there are layers have to be looked at.
+    below = range(min(max(numbers, default=0), len(numbers) + 100))
+    return [number for number in below if number not in numbers][:100]

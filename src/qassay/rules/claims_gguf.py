@@ -17,6 +17,7 @@ from qassay.rules.claims import (
     AxisRule,
     Contradiction,
     deepest_layer,
+    missing_layers,
     for_layer,
     matching,
     number,
@@ -143,7 +144,13 @@ def _layers(model: _Model) -> Iterator[Contradiction]:
     spare = number(model.metadata.get(model.key("nextn_predict_layers"))) or 0
     if count > stated + spare or (model.whole and count < stated - spare):
         place = (model.offsets.get(key), model.path)
-        yield Contradiction(key, stated, count, "number of blocks blk.*", tensor, *place)
+        part = f"number of blocks up to the highest (blk.{count - 1})"
+        yield Contradiction(key, stated, count, part, tensor, *place)
+    missing = missing_layers(model.tensors, _LAYER) if model.whole else []
+    if missing:
+        place = (model.offsets.get(key), model.path)
+        part = f"number of blocks that have tensors (blk.{missing[0]} has none)"
+        yield Contradiction(key, stated, count - len(missing), part, tensor, *place)
 
 
 def _models(container: Container) -> Iterator[_Model]:
