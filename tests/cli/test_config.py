@@ -103,6 +103,53 @@ def test_a_config_file_of_its_own_has_the_keys_at_the_top(run, broken, configure
     assert run("check", broken, "--config", place).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['fail-on = "never"\n', '[tool.qassay]\nfail-on = "never"\n[tool.other]\nx = 1\n'],
+    ids=["top", "table"],
+)
+def test_a_config_file_may_have_the_table(run, broken, text):
+    Path("d.toml").write_text(text, encoding="utf-8")
+    assert run("check", broken, "--config", "d.toml").exit_code == 0
+
+
+def test_settings_in_two_places_of_a_config_file_are_refused(run, sound):
+    text = 'fail-on = "never"\n[tool.qassay]\njobs = 1\n'
+    Path("d.toml").write_text(text, encoding="utf-8")
+    result = run("check", sound, "--config", "d.toml")
+    assert result.exit_code == 2
+    assert "d.toml: fail-on stands outside the table [tool.qassay]" in result.stderr
+
+
+def test_both_places_are_documented(run):
+    text = " ".join(run("check", "--help").stdout.split())
+    assert "from its table [tool.qassay], or from the top of the file if it has none" in text
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ('select = ["Q2", "nOnsense"]', "d.toml: select: no rule is called nOnsense"),
+        ('ignore = ["Q77"]', "d.toml: ignore: no rule is called Q77"),
+        ('severity = { q77 = "info" }', "d.toml: severity: no rule is called q77"),
+    ],
+)
+def test_a_wrong_rule_names_file_and_key_and_no_option(run, sound, body, message):
+    Path("d.toml").write_text(body, encoding="utf-8")
+    result = run("check", sound, "--config", "d.toml")
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "--select" not in result.stderr
+    assert "--ignore" not in result.stderr
+
+
+def test_settings_may_name_rules(run, broken, warned, configure):
+    configure('ignore = ["scale-not-finite", "value-not-finite"]')
+    assert run("check", broken).exit_code == 0
+    configure('severity = { zero-scale-with-live-codes = "error" }')
+    assert run("check", warned).exit_code == 1
+
+
 @pytest.mark.parametrize("text", ["fail-on = ", "= 3", "\udc80"])
 def test_broken_toml_is_a_usage_error(run, sound, text):
     Path("own.toml").write_bytes(text.encode("utf-8", "surrogateescape"))

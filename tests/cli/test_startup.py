@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import qassay
+from qassay.cli import progress
 
 ROOT = str(Path(qassay.__file__).parent.parent)
 HEAVY = ("numpy", "numba", "rich", "llvmlite")
@@ -119,26 +123,57 @@ def test_an_unknown_command_gets_a_suggestion(run, sound):
     assert run("chekc").exit_code == 2
 
 
-def test_progress_is_for_terminals_and_large_inputs(sound, monkeypatch):
-    import io
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
+
+def bar_of(monkeypatch, stderr, *, shown: bool = True, after: float = 0.0) -> str:
+    """Return what a run of a moment, 100 bytes long, leaves on stderr."""
+    monkeypatch.setattr("sys.stderr", stderr)
+    monkeypatch.setattr(progress, "AFTER", after)
+    with progress.progress("checking", 100, shown=shown) as step:
+        if step is not None:
+            step(50)
+            deadline = time.monotonic() + 20
+            while after == 0 and "50/100" not in stderr.getvalue() and time.monotonic() < deadline:
+                time.sleep(0.01)
+    return stderr.getvalue()
+
+
+def test_progress_appears_on_a_terminal_once_time_has_passed_whatever_the_size(monkeypatch):
+    assert progress.AFTER == 1
+    shown = bar_of(monkeypatch, Terminal())
+    assert "checking" in shown
+    assert "50/100 bytes" in shown
+    assert bar_of(monkeypatch, Terminal(), after=60) == ""
+    assert bar_of(monkeypatch, Terminal(), shown=False) == ""
+    assert bar_of(monkeypatch, io.StringIO()) == ""
+
+
+def test_a_bar_that_comes_too_late_does_not_come(monkeypatch):
+    monkeypatch.setattr("sys.stderr", Terminal())
+    late = progress._LateBar("checking", 100)
+    late.close()
+    late.show()
+    late.step(1)
+    assert sys.stderr.getvalue() == ""
+
+
+def test_check_counts_what_it_reads(run, sound, monkeypatch):
     from qassay.cli import checking
 
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+    seen = []
 
-    def bar(*, shown: bool) -> bool:
-        with checking._progress([sound], shown=shown) as step:
-            if step is not None:
-                step(100)
-            return step is not None
+    @contextlib.contextmanager
+    def record(what, total, *, shown):
+        seen.append((what, total, shown))
+        yield seen.append
 
-    monkeypatch.setattr("sys.stderr", Terminal())
-    assert not bar(shown=True)
-    monkeypatch.setattr(checking, "PROGRESS_FROM", sound.stat().st_size)
-    assert bar(shown=True)
-    assert "checking" in sys.stderr.getvalue()
-    assert not bar(shown=False)
-    monkeypatch.setattr("sys.stderr", io.StringIO())
-    assert not bar(shown=True)
+    monkeypatch.setattr(checking, "progress", record)
+    run("check", sound)
+    assert seen[0] == ("checking", sound.stat().st_size, True)
+    assert sum(seen[1:]) == 528
+    seen.clear()
+    run("check", sound, "--no-progress")
+    assert seen[0][2] is False

@@ -18,6 +18,8 @@ from qassay.report.registry import renderers
 
 CONFIG_META = "qassay.severity"
 """Where the click context keeps the `severity` table."""
+CONFIG_PATH = "qassay.config"
+"""Where it keeps the file that the configuration was read from, as messages name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,13 @@ def _one_of(*words: str) -> Callable[[Any], bool]:
 
 
 KEYS: Mapping[str, Key] = {
-    "select": Key("select", 'a list of code prefixes, such as ["Q2"]', _words),
-    "ignore": Key("ignore", 'a list of code prefixes, such as ["Q203"]', _words),
+    "select": Key("select", 'a list of rules as --select takes them, such as ["Q2"]', _words),
+    "ignore": Key("ignore", 'a list of rules, such as ["Q203", "dead-rows"]', _words),
     "fail-on": Key(
         "fail_on", '"error", "warning" or "never"', _one_of("error", "warning", "never")
     ),
     "severity": Key(
-        "", 'a table of "error", "warning" or "info" by code, { Q203 = "warning" }', _severities
+        "", 'a table of "error", "warning" or "info" by rule, { Q203 = "warning" }', _severities
     ),
     "jobs": Key("jobs", "a whole number from 1", lambda value: type(value) is int and value >= 1),
     "stats": Key("stats", '"default" or "full"', _one_of("default", "full")),
@@ -81,9 +83,8 @@ def load_into(ctx: click.Context, given: Path | None) -> None:
     if path is None:
         return
     values = validated(table, path)
-    ctx.meta[CONFIG_META] = {
-        code.upper(): word for code, word in values.pop("severity", {}).items()
-    }
+    ctx.meta[CONFIG_META] = values.pop("severity", {})
+    ctx.meta[CONFIG_PATH] = _shown(path)
     ctx.default_map = {
         **(ctx.default_map or {}),
         **{KEYS[name].option: value for name, value in values.items()},
@@ -143,9 +144,20 @@ def _read_given(path: Path) -> tuple[Path, Mapping[str, Any]]:
             hint="name a TOML file with --config",
         ) from error
     parsed = _parse(text, path)
+    table = _tool_table(parsed, path)
     if path.name == "pyproject.toml":
-        return path, _tool_table(parsed, path) or {}
-    return path, parsed
+        return path, table or {}
+    if table is None:
+        return path, parsed
+    elsewhere = [name for name in parsed if name != "tool"]
+    if elsewhere:
+        raise UsageError(
+            f"{safe(elsewhere[0])} stands outside the table [tool.qassay]",
+            path=_shown(path),
+            expected="all settings in [tool.qassay], or all at the top of the file",
+            hint="move it into the table, or remove it",
+        )
+    return path, table
 
 
 def _tool_table(parsed: Mapping[str, Any], path: Path) -> Mapping[str, Any] | None:

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from qassay.cli.config import CONFIG_META, load_into
+from qassay.cli.config import CONFIG_META, CONFIG_PATH, load_into
+from qassay.cli.guard import protect
 from qassay.report.registry import renderers
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,10 +26,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class RuleChoice:
-    """Which rules to run: code prefixes as typed, upper case."""
+    """Which rules to run: codes, beginnings of codes and names of rules, all as typed.
+
+    Attributes:
+        select: Rules to run; all when empty.
+        ignore: Rules not to run.
+        select_from: What `select` comes from (option, variable or setting), and which file.
+        ignore_from: The same of `ignore`.
+    """
 
     select: tuple[str, ...]
     ignore: tuple[str, ...]
+    select_from: tuple[str, str | None] = ("--select", None)
+    ignore_from: tuple[str, str | None] = ("--ignore", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +107,24 @@ def _group(
 
 
 def _codes(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001
-    """Split comma-separated prefixes; whether they name rules is known once rules are loaded."""
-    parts = (part.strip().upper() for word in given for part in word.split(","))
+    """Split at commas; whether the words mean rules is known once rules are loaded."""
+    parts = (part.strip() for word in given for part in word.split(","))
     return tuple(dict.fromkeys(part for part in parts if part))
 
 
+def _origin(name: str) -> tuple[str, str | None]:
+    """Return what gave an option its value, as messages call it, and the file if it is one."""
+    context = click.get_current_context()
+    source = context.get_parameter_source(name)
+    if source is ParameterSource.DEFAULT_MAP:
+        return name, context.meta.get(CONFIG_PATH)
+    if source is ParameterSource.ENVIRONMENT:
+        return f"QASSAY_{name.upper()}", None
+    return f"--{name}", None
+
+
 def _make_choice(select: tuple[str, ...], ignore: tuple[str, ...]) -> dict[str, Any]:
-    return {"choice": RuleChoice(select, ignore)}
+    return {"choice": RuleChoice(select, ignore, _origin("select"), _origin("ignore"))}
 
 
 rule_options = _group(
@@ -110,18 +132,19 @@ rule_options = _group(
         click.option(
             "--select",
             multiple=True,
-            metavar="CODES",
+            metavar="RULES",
             envvar="QASSAY_SELECT",
             callback=_codes,
-            help="Run only rules whose codes begin so (Q2,Q401); may be repeated.",
+            help="Run only these rules: codes, beginnings of codes or names, with commas between "
+            "them (Q2,Q401,dead-rows). May be repeated.",
         ),
         click.option(
             "--ignore",
             multiple=True,
-            metavar="CODES",
+            metavar="RULES",
             envvar="QASSAY_IGNORE",
             callback=_codes,
-            help="Leave these rules out; wins over --select.",
+            help="Do not run these rules, even if --select names them.",
         ),
     ],
     _make_choice,
@@ -140,13 +163,14 @@ verdict_options = _group(
             default="error",
             show_default=True,
             envvar="QASSAY_FAIL_ON",
-            help="Least severity for exit code 1.",
+            help="End with exit code 1 when a finding is at least this severe; never: no finding "
+            "changes the exit code.",
         ),
         click.option(
             "--exit-zero",
             is_flag=True,
             envvar="QASSAY_EXIT_ZERO",
-            help="Findings never fail the run: as --fail-on never.",
+            help="The same as --fail-on never.",
         ),
         click.option(
             "--allow-incomplete",
@@ -170,7 +194,7 @@ work_options = _group(
             "-j",
             type=click.IntRange(1),
             envvar="QASSAY_JOBS",
-            help="Threads to read with.  [default: one a processor]",
+            help="Number of threads that read the input.  [default: one for each processor]",
         ),
         click.option(
             "--stats",
@@ -178,7 +202,8 @@ work_options = _group(
             default="default",
             show_default=True,
             envvar="QASSAY_STATS",
-            help="full counts the codes of every block and puts the histograms into the report.",
+            help="default counts the codes of the first 1024 blocks of each tensor. full counts "
+            "those of all blocks, shows a table of them, and puts the counts into the JSON report.",
         ),
         click.option(
             "--no-progress",
@@ -196,6 +221,8 @@ def _make_output(
 ) -> dict[str, Any]:
     if quiet and verbose:
         raise click.UsageError("-q and -v exclude each other")
+    if output_file is not None:
+        protect(output_file, click.get_current_context())
     return {"output": Output(output_format, output_file, color, int(verbose) - int(quiet))}
 
 
@@ -215,7 +242,7 @@ output_options = _group(
             "-o",
             type=click.Path(dir_okay=False, path_type=Path),
             envvar="QASSAY_OUTPUT_FILE",
-            help="Write the report there and nothing to stdout.",
+            help="Write the report to this file, and nothing to stdout. Never replaces a model.",
         ),
         click.option(
             "--color",
@@ -225,8 +252,20 @@ output_options = _group(
             envvar="QASSAY_COLOR",
             help="auto colours a terminal unless NO_COLOR is set.",
         ),
-        click.option("--quiet", "-q", is_flag=True, envvar="QASSAY_QUIET", help="Say less."),
-        click.option("--verbose", "-v", is_flag=True, envvar="QASSAY_VERBOSE", help="Say more."),
+        click.option(
+            "--quiet",
+            "-q",
+            is_flag=True,
+            envvar="QASSAY_QUIET",
+            help="Leave out tables of statistics, notes, and the progress bar.",
+        ),
+        click.option(
+            "--verbose",
+            "-v",
+            is_flag=True,
+            envvar="QASSAY_VERBOSE",
+            help="Show every note in full, and the name of everything that was not checked.",
+        ),
     ],
     _make_output,
 )
@@ -245,12 +284,25 @@ def config_option(command: F) -> F:
         is_eager=True,
         expose_value=False,
         callback=_config,
-        help="Read settings from this TOML file.  [default: [tool.qassay] in the nearest "
-        "pyproject.toml]",
+        help="Read settings from this TOML file: from its table [tool.qassay], or from the top of "
+        "the file if it has none.  [default: the nearest pyproject.toml with that table]",
     )
     return option(command)
 
 
 def severities() -> dict[str, str]:
-    """Return the `severity` table of the configuration: words by rule code."""
-    return dict(click.get_current_context().meta.get(CONFIG_META, {}))
+    """Return the `severity` table of the configuration: words by rule code.
+
+    Raises:
+        UsageError: A key of it means no rule.
+    """
+    from qassay.cli.codes import known_codes  # noqa: PLC0415 - imports NumPy
+    from qassay.rules.registry import all_rules  # noqa: PLC0415
+
+    meta = click.get_current_context().meta
+    codes = [rule.code for rule in all_rules()]
+    graded = {}
+    for given, word in meta.get(CONFIG_META, {}).items():
+        (code,) = known_codes([given], codes, "severity", meta[CONFIG_PATH], whole=True)
+        graded[code] = word
+    return graded

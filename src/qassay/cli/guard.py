@@ -1,0 +1,81 @@
+"""Keeping a report from being written over a model: looked at before anything is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from qassay.core.errors import UsageError
+from qassay.core.text import safe
+
+
+def protect(output: Path, context: click.Context) -> None:
+    """Make sure that `output` is no file that the command is about, and no model at all.
+
+    Raises:
+        UsageError: It is one.
+    """
+    for named in _named(context):
+        path = Path(named)
+        if _same(output, path):
+            raise _refusal(output, "a model that this command is about")
+        # An index of shards stands for files beside it.
+        folder = path if path.is_dir() else path.parent if path.suffix == ".json" else None
+        if folder is not None and _inside(output, folder):
+            raise _refusal(output, "a file in a folder that this command reads")
+    if _holds_a_model(output):
+        raise _refusal(output, "a model")
+
+
+def _refusal(output: Path, what: str) -> UsageError:
+    return UsageError(
+        f"the report would replace {what}",
+        path=safe(str(output)),
+        hint="name another file with --output-file",
+    )
+
+
+def _named(context: click.Context) -> Iterator[str]:
+    """Yield the paths that the command's arguments name."""
+    for param in context.command.params:
+        if isinstance(param, click.Argument) and isinstance(param.type, click.Path):
+            value = context.params.get(param.name or "")
+            yield from value if isinstance(value, tuple) else [value] if value else []
+
+
+def _same(one: Path, other: Path) -> bool:
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    try:
+        return one.samefile(other)  # hard links, and names that differ in case only
+    except (OSError, ValueError):
+        return False
+
+
+def _inside(output: Path, folder: Path) -> bool:
+    """Tell whether `output` is one of the files of `folder`, or what a link in it leads to."""
+    if not output.is_file():
+        return False
+    try:
+        return any(_same(output, entry) for entry in folder.iterdir())
+    except OSError:
+        return False
+
+
+def _holds_a_model(path: Path) -> bool:
+    """Tell whether there is a file that begins as GGUF or safetensors files do."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            head = file.read(9)
+    except (OSError, ValueError):
+        return False
+    if head[:4] in (b"GGUF", b"FUGG"):
+        return True
+    from qassay.containers.safetensors import LARGEST_HEADER  # noqa: PLC0415 - imports NumPy
+
+    return head[8:] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= LARGEST_HEADER
