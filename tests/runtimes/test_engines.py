@@ -240,7 +240,7 @@ def test_no_engine_fails_on_any_bit_pattern(name: str, to: str, bits: np.ndarray
 finite = hnp.arrays(
     np.float32,
     (2, 32),
-    elements=st.floats(-(2.0**127), 2.0**127, width=32, allow_subnormal=True),
+    elements=st.floats(width=32, allow_nan=False, allow_infinity=False),
 )
 
 
