@@ -1,4 +1,4 @@
-"""Audits quantized language-model weights: which layer is wrong, why, and whose fault it is.
+"""Audits the weights of quantized language models: which tensor is wrong, where, and why.
 
     import qassay
 

@@ -103,6 +103,16 @@ def test_contributing_example_is_a_whole_encoding(tmp_path: Path) -> None:
         "raw = np.arange(18 * 40, dtype=np.uint8)\n"
         "one, two = reference.dequantize(raw, kind), fast_decode.dequantize(raw, kind)\n"
         "assert np.array_equal(one, two, equal_nan=True) and one.size == 64 * 40\n"
+        "import qassay\n"
+        "from qassay.testing.gguf_writer import write_gguf\n"
+        "raw.reshape(-1, 18)[:, :2] = [0, 60]\n"
+        "raw.reshape(-1, 18)[7, :2] = [0, 126]\n"
+        "tensor = ('a.weight', 9999, [64, 40], raw.tobytes())\n"
+        "open('a.gguf', 'wb').write(write_gguf({}, [tensor]))\n"
+        "report = qassay.check('a.gguf')\n"
+        "[finding] = report.findings\n"
+        "assert (finding.code, finding.location.row) == ('Q201', 7), finding\n"
+        "assert report.to_dict()['tensors'][0]['encoding'] == 'example.t2_0'\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", use], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Callable
 from typing import Any
 
-from qassay.containers import open_container
 from qassay.core.container import Container
 from qassay.core.errors import InputError, UsageError
 from qassay.core.finding import Finding
 from qassay.core.text import safe
+from qassay.encodings.registry import open_with_encodings
 from qassay.report.document import Report, unreadable
 from qassay.report.of_inspect import config_of, key_report, report_of
 
@@ -22,7 +22,7 @@ def run(model: str, key: str | None, show: Callable[[Report], None]) -> Report:
         UsageError: The metadata has no `key`.
     """
     try:
-        container = open_container(model)
+        container = open_with_encodings(model)
     except InputError as error:
         report = unreadable("inspect", error.path or model, error)
         show(report)

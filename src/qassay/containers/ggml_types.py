@@ -66,6 +66,12 @@ GGML_TYPES: dict[int, StoredType] = {
 """Every number that ggml has given out, retired ones and activation types included."""
 
 
+def announce(number: int, name: str, block: int, block_bytes: int) -> None:
+    """Make a number known that ggml itself has not given out: that of a declared encoding."""
+    GGML_TYPES.setdefault(number, StoredType("ggml", number, name, block, block_bytes))
+    ggml_type.cache_clear()
+
+
 @cache
 def ggml_type(number: int) -> StoredType:
     """Return the type that `number` stands for; block and size are 0 when it is unknown.

@@ -33,6 +33,11 @@ _DTYPES = {
 }
 
 
+def announce(dtype: str, block: int, block_bytes: int) -> None:
+    """Make a word known that safetensors itself does not have: that of a declared encoding."""
+    _DTYPES.setdefault(dtype, StoredType("safetensors", dtype, dtype, block, block_bytes))
+
+
 def safetensors_type(dtype: str) -> StoredType:
     """Return the type that the word `dtype` stands for; block and size are 0 when unknown."""
     known = _DTYPES.get(dtype)

@@ -147,7 +147,7 @@ def _text(head: bytes) -> Foreign | None:
     text = text.strip()
     start = text[:64].lower()
     excerpt = safe(text[:_EXCERPT])
-    again = f"{_AGAIN}: a server may have answered with a message instead (a login or a token may be due)"
+    again = f"{_AGAIN}: a server may have answered with a message (a login or a token may be due)"
     if start.startswith(("<!doctype html", "<html", "<head", "<body")):
         return Foreign(f'an HTML page ("{excerpt}")', again)
     if start.startswith("<"):

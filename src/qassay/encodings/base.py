@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from qassay.containers import ggml_types, safetensors_types
 from qassay.core.errors import DeclarationError
 from qassay.core.source import Bytes
 from qassay.encodings.bits import Bits, joined
@@ -38,6 +39,11 @@ class Ggml:
         """The container label."""
         return ("ggml", self.number)
 
+    def announce(self, encoding: type[Encoding]) -> None:
+        """Tell the containers how large a block is, so that they can place such tensors."""
+        name = encoding.id.rpartition(".")[2].upper()
+        ggml_types.announce(self.number, name, encoding.block, encoding.block_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Safetensors:
@@ -49,6 +55,10 @@ class Safetensors:
     def key(self) -> tuple[str, int | str]:
         """The container label."""
         return ("safetensors", self.dtype)
+
+    def announce(self, encoding: type[Encoding]) -> None:
+        """Tell the containers how large an element is, so that they can place such tensors."""
+        safetensors_types.announce(self.dtype, encoding.block, encoding.block_bytes)
 
 
 class Codes:

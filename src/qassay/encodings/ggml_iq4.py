@@ -13,7 +13,7 @@ _COMMON = "llama.cpp 0c1e57098, ggml/src/ggml-common.h"
 _QUANTS = "ggml/src/ggml-quants.c"
 
 
-class IQ4_NL(BlockEncoding, id="ggml.iq4_nl"):  # noqa: N801
+class IQ4_NL(BlockEncoding, id="ggml.iq4_nl"):
     """4-bit codes into a table of 16 uneven steps, one f16 scale per 32 weights."""
 
     block = 32
@@ -30,7 +30,7 @@ class IQ4_NL(BlockEncoding, id="ggml.iq4_nl"):  # noqa: N801
         return b.d * b.q
 
 
-class IQ4_XS(BlockEncoding, id="ggml.iq4_xs"):  # noqa: N801
+class IQ4_XS(BlockEncoding, id="ggml.iq4_xs"):
     """4-bit codes into a table of 16 uneven steps; per 32 weights a 6-bit scale under an f16 d."""
 
     block = 256

@@ -32,7 +32,7 @@ def _six_bit_pairs() -> BitsField:
     )
 
 
-class Q2_K(BlockEncoding, id="ggml.q2_k"):  # noqa: N801
+class Q2_K(BlockEncoding, id="ggml.q2_k"):
     """2-bit codes; per 16 weights a 4-bit scale and a 4-bit minimum under f16 d and dmin."""
 
     block = 256
@@ -61,7 +61,7 @@ class Q2_K(BlockEncoding, id="ggml.q2_k"):  # noqa: N801
         return b.d * b.sc * b.q - b.dmin * b.m
 
 
-class Q3_K(BlockEncoding, id="ggml.q3_k"):  # noqa: N801
+class Q3_K(BlockEncoding, id="ggml.q3_k"):
     """3-bit codes (the third bits apart in hmask); per 16 weights a 6-bit scale under an f16 d."""
 
     block = 256
@@ -90,7 +90,7 @@ class Q3_K(BlockEncoding, id="ggml.q3_k"):  # noqa: N801
         return b.d * b.sc * b.q
 
 
-class Q4_K(BlockEncoding, id="ggml.q4_k"):  # noqa: N801
+class Q4_K(BlockEncoding, id="ggml.q4_k"):
     """4-bit codes; per 32 weights a 6-bit scale and a 6-bit minimum under f16 d and dmin."""
 
     block = 256
@@ -114,7 +114,7 @@ class Q4_K(BlockEncoding, id="ggml.q4_k"):  # noqa: N801
         return b.d * b.sc * b.q - b.dmin * b.m
 
 
-class Q5_K(BlockEncoding, id="ggml.q5_k"):  # noqa: N801
+class Q5_K(BlockEncoding, id="ggml.q5_k"):
     """5-bit codes (fifth bits in qh); per 32 weights a 6-bit scale and minimum under d and dmin."""
 
     block = 256
@@ -139,7 +139,7 @@ class Q5_K(BlockEncoding, id="ggml.q5_k"):  # noqa: N801
         return b.d * b.sc * b.q - b.dmin * b.m
 
 
-class Q6_K(BlockEncoding, id="ggml.q6_k"):  # noqa: N801
+class Q6_K(BlockEncoding, id="ggml.q6_k"):
     """6-bit codes (upper two bits in qh); per 16 weights a signed 8-bit scale under an f16 d."""
 
     block = 256

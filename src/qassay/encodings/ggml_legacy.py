@@ -13,7 +13,7 @@ _COMMON = "llama.cpp 0c1e57098, ggml/src/ggml-common.h"
 _QUANTS = "ggml/src/ggml-quants.c"
 
 
-class Q4_0(BlockEncoding, id="ggml.q4_0"):  # noqa: N801
+class Q4_0(BlockEncoding, id="ggml.q4_0"):
     """4-bit codes, one f16 scale per 32 weights, zero point fixed at 8."""
 
     block = 32
@@ -29,7 +29,7 @@ class Q4_0(BlockEncoding, id="ggml.q4_0"):  # noqa: N801
         return b.d * b.q
 
 
-class Q4_1(BlockEncoding, id="ggml.q4_1"):  # noqa: N801
+class Q4_1(BlockEncoding, id="ggml.q4_1"):
     """4-bit codes, an f16 scale and an f16 minimum per 32 weights."""
 
     block = 32
@@ -45,7 +45,7 @@ class Q4_1(BlockEncoding, id="ggml.q4_1"):  # noqa: N801
         return b.d * b.q + b.m
 
 
-class Q5_0(BlockEncoding, id="ggml.q5_0"):  # noqa: N801
+class Q5_0(BlockEncoding, id="ggml.q5_0"):
     """5-bit codes (the fifth bits apart in qh), one f16 scale per 32 weights, zero point 16."""
 
     block = 32
@@ -61,7 +61,7 @@ class Q5_0(BlockEncoding, id="ggml.q5_0"):  # noqa: N801
         return b.d * b.q
 
 
-class Q5_1(BlockEncoding, id="ggml.q5_1"):  # noqa: N801
+class Q5_1(BlockEncoding, id="ggml.q5_1"):
     """5-bit codes (the fifth bits apart in qh), an f16 scale and an f16 minimum per 32 weights."""
 
     block = 32
@@ -82,7 +82,7 @@ class Q5_1(BlockEncoding, id="ggml.q5_1"):  # noqa: N801
         return b.d * b.q + b.m
 
 
-class Q8_0(BlockEncoding, id="ggml.q8_0"):  # noqa: N801
+class Q8_0(BlockEncoding, id="ggml.q8_0"):
     """8-bit signed codes, one f16 scale per 32 weights."""
 
     block = 32

@@ -7,12 +7,14 @@ import pkgutil
 from functools import cache
 from typing import TYPE_CHECKING
 
+from qassay.containers import open_container
 from qassay.core.errors import DeclarationError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
-    from qassay.core.container import StoredType
+    from qassay.core.container import Container, StoredType
     from qassay.encodings.base import Encoding
 
 ENTRY_POINTS = "qassay.encodings"
@@ -40,6 +42,7 @@ def register(encoding: type[Encoding]) -> None:
     _by_id[encoding.id] = encoding
     for label in encoding.stored_as:
         _by_label[label.key] = encoding
+        label.announce(encoding)
 
 
 @cache
@@ -56,6 +59,29 @@ def _load_plugins() -> None:
 
     for entry in entry_points(group=ENTRY_POINTS):
         entry.load()
+
+
+def open_with_encodings(path: str | os.PathLike[str], name: str | None = None) -> Container:
+    """Open a model after the declared encodings have told the containers their sizes.
+
+    Plugins are asked only when the input holds a type that is not known otherwise.
+
+    Args:
+        path: See `open_container`.
+        name: See `open_container`.
+
+    Raises:
+        InputError: See `open_container`.
+    """
+    _load_own()
+    container = open_container(path, name)
+    known = len(_by_label)
+    if any(tensor.type.block == 0 for tensor in container.tensors):
+        _load_plugins()
+        if len(_by_label) > known:
+            container.close()
+            return open_container(path, name)
+    return container
 
 
 def for_stored_type(stored: StoredType) -> type[Encoding] | None:

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from qassay.containers import open_container
 from qassay.core.container import Container, Skipped
 from qassay.core.errors import InputError
 from qassay.core.finding import Finding
+from qassay.encodings.registry import open_with_encodings
 from qassay.rules.base import ModelFacts, ModelRule, Rule, TensorRule
 from qassay.rules.registry import all_rules
 from qassay.run.audit import audit
@@ -54,7 +54,7 @@ def check(
     if isinstance(source, Container):
         return judge(audit(source, options), options)
     try:
-        container = open_container(source, name)
+        container = open_with_encodings(source, name)
     except InputError as error:
         path = error.path or name or os.fspath(source)
         unreadable = Container(path=path, format="unknown")

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qassay.containers import open_container
 from qassay.core.container import Container, StoredTensor
 from qassay.core.errors import NotDecodableError
 from qassay.core.source import Bytes
-from qassay.encodings.registry import for_stored_type
+from qassay.encodings.registry import for_stored_type, open_with_encodings
 from qassay.kernels.select import dequantize
 
 
@@ -130,7 +129,7 @@ class Model:
             InputError: It is missing, or no model file at all. A damaged model file opens:
                 `qassay.check` says what is wrong with it.
         """
-        return cls(open_container(path))
+        return cls(open_with_encodings(path))
 
     @property
     def path(self) -> str:
