@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import qassay
 from qassay.core.finding import Certainty, Finding, Severity
 from qassay.run.model import Model
 from qassay.run.quantize import QuantizeOptions, quantize
@@ -299,3 +302,48 @@ def test_a_preflight_judges_what_will_be_quantized(floats):
     done = quantize(floats, OUT, QuantizeOptions(wish, allow=("Q503",), preflight=(judge,)))
     assert done.written
     assert done.allowed == ("Q503",)
+
+
+def test_names_too_long_for_llama_cpp_are_said_before_the_work(document, run, weights):
+    tensor = ("a." * 40 + "weight", "F32", [4, 64], weights(4, 64).tobytes())
+    Path("long.safetensors").write_bytes(write_safetensors([tensor], align=64))
+    made = document("long.safetensors", OUT, "--to", "Q8_0", code=1)
+    assert made["result"]["quantize"]["refused"] == ["Q003"]
+    assert "86 bytes" in made["findings"][0]["message"]
+    assert not OUT.exists()
+    run("long.safetensors", OUT, "--to", "Q8_0", "--allow", "Q003")
+    assert OUT.exists()
+
+
+def test_two_tensors_of_one_name_are_refused_whatever_is_allowed(weights):
+    tensors = [("a.weight", 0, (64, 4), weights(4, 64, seed).tobytes()) for seed in (0, 1)]
+    Path("twice.gguf").write_bytes(write_gguf({}, tensors))
+    options = QuantizeOptions(Wish.parse("ggml", "Q8_0"), allow=("Q007",))
+    assert quantize("twice.gguf", OUT, options).refused == ("Q007",)
+    assert not OUT.exists()
+
+
+def test_the_longest_name_and_a_link(run, floats, tmp_path):
+    name = "x" * 250 + ".gguf"
+    run(floats, name, "--to", "Q8_0")
+    assert Path(name).exists()
+    (tmp_path / "elsewhere").mkdir()
+    OUT.symlink_to(tmp_path / "elsewhere" / "real.gguf")
+    run(floats, OUT, "--to", "Q8_0")
+    assert OUT.is_symlink()
+    assert (tmp_path / "elsewhere" / "real.gguf").read_bytes() == Path(name).read_bytes()
+
+
+def test_help_imports_nothing_heavy():
+    script = (
+        "import sys\nfrom qassay.cli.main import cli\n"
+        "try:\n    cli.main(['quantize', '--help'])\n"
+        "except SystemExit:\n    print(sorted({'numpy', 'numba', 'rich'} & set(sys.modules)))\n"
+    )
+    root = str(Path(qassay.__file__).parent.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": root},
+    )  # fmt: skip
+    assert done.stdout.endswith("[]\n")
+    assert "--type-for" in done.stdout

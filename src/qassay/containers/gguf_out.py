@@ -202,7 +202,8 @@ class GgufWriter:
         self._sizes = [tensor.nbytes for tensor in tensors]
         self._current = 0
         self._written = 0
-        self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        # Cut, because the longest name that a file system takes would not take an ending as well.
+        self._temporary = path.with_name(f".{path.name[:50]}.{secrets.token_hex(4)}.part")
         self._stream: BinaryIO | None = None
 
     @property

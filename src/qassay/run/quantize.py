@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from qassay.containers import open_container
 from qassay.containers.gguf_out import GgufWriter, NewTensor, Pair, check_destination
 from qassay.containers.opening import display_name
 from qassay.core.container import Container, StoredTensor
 from qassay.core.errors import InputError, UsageError
-from qassay.core.finding import Finding, Severity
+from qassay.core.finding import Certainty, Finding, Severity
 from qassay.core.text import safe
 from qassay.encodings.base import Encoding
+from qassay.encodings.registry import open_with_encodings
 from qassay.kernels.select import choose
 from qassay.run.check import CheckResult, check
 from qassay.run.options import CheckOptions
@@ -29,6 +29,9 @@ Preflight = Callable[[StoredTensor, type[Encoding], type[Encoding]], Iterable[Fi
 
 Watch = Callable[[str, int], Callable[[int], None] | None]
 """Called as a phase begins, with its name and bytes; returns what to call with bytes done."""
+
+LONGEST_NAME = 63
+"""Bytes of a tensor name (ggml's GGML_MAX_NAME, less the final zero)."""
 
 NEVER_ALLOWED = ("Q007",)
 """Two tensors of one name cannot be told apart in the new file either."""
@@ -118,7 +121,7 @@ def quantize(
     target = _target(destination)
     check_destination(target, _files(Path(source)), overwrite=options.overwrite)
     try:
-        container = open_container(source)
+        container = open_with_encodings(source)
     except InputError:
         unread = check(source, options.check)
         return QuantizeResult(options, display_name(Path(destination)), unread)
@@ -165,9 +168,9 @@ def _quantize(
     checked = check(container, replace(options.check, progress=step))
     found = [
         finding
-        for judge in options.preflight
+        for judge in (_name_too_long, *options.preflight)
         for one in planned
-        if one.engine is not None
+        if one.engine is not None or judge is _name_too_long
         for finding in judge(one.stored, one.source, one.target)
     ]
     findings, allowed = _graded([*checked.findings, *found], options.allow)
@@ -191,12 +194,37 @@ def _quantize(
     return result
 
 
+def _name_too_long(
+    stored: StoredTensor,
+    encoding: type[Encoding],  # noqa: ARG001 - a preflight's signature
+    target: type[Encoding],  # noqa: ARG001
+) -> Iterator[Finding]:
+    """Say before the work what a check of the new file would say after it."""
+    length = len(stored.name.encode("utf-8", "surrogateescape"))
+    if stored.type.family == "ggml" or length <= LONGEST_NAME:  # a GGUF source has it said already
+        return
+    yield Finding(
+        "Q003",
+        "malformed-header",
+        Severity.ERROR,
+        Certainty.PROVEN,
+        f"the name of tensor '{safe(stored.name)}' has {length} bytes, and llama.cpp refuses a "
+        f"GGUF file with names of more than {LONGEST_NAME}",
+        path=stored.path,
+        tensor=stored.name,
+        data={"bytes": length, "limit": LONGEST_NAME},
+        help="rename it in the source, as the converter of its architecture does",
+    )
+
+
 def _graded(findings: Iterable[Finding], allow: Sequence[str]) -> tuple[list[Finding], set[str]]:
     """Return the findings, allowed errors as warnings, and the codes of those."""
     graded: list[Finding] = []
     allowed: set[str] = set()
     for finding in findings:
-        if finding.severity >= Severity.ERROR and finding.code in allow:
+        if finding.severity < Severity.ERROR or finding.code in NEVER_ALLOWED:
+            graded.append(finding)
+        elif finding.code in allow:
             allowed.add(finding.code)
             graded.append(finding.with_severity(Severity.WARNING))
         else:

@@ -28,7 +28,6 @@ FALLBACKS: Mapping[str, tuple[str, ...]] = {
 """What llama-quantize takes for rows that are no whole number of 256-weight blocks."""
 
 _PLAIN = ("f32", "f16", "bf16")
-_PARTS_OF_QUANTIZED = (".qweight", ".weight_packed", ".weight_scale", ".weight_scale_inv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +156,10 @@ def _check_format(container: Container) -> None:
             hint="name one file, or move the others elsewhere",
         )
     for stored in container.tensors:
-        if stored.name.endswith(_PARTS_OF_QUANTIZED):
+        if stored.part_of:
             raise UsageError(
                 f"this model is quantized already: tensor '{safe(stored.name)}' is a part of a "
-                "quantized weight",
+                "weight that is quantized over several tensors",
                 path=stored.path,
                 hint="quantize the float model that it was made from",
             )
