@@ -140,7 +140,51 @@ class Preflight:
         return self.not_finite | (scale > F16_MAX) | ((scale > 0) & off)
 
 
-@np.errstate(all="ignore")
+@dataclass(frozen=True, slots=True, eq=False)
+class Extremes:
+    """All that a preflight needs to know of blocks; arrays `[n]`, over the finite elements.
+
+    A kernel that reads blocks once can fill this in and leave the rest to `of_extremes`.
+
+    Attributes:
+        extreme: The first element of largest magnitude, sign kept; 0 where there is none.
+        least, most: The smallest and largest element; 0 where there is none.
+        nan, inf: Elements that are NaN, and infinite, int64.
+        first: Index of the first element that is not finite; -1 where all are.
+    """
+
+    extreme: Floats
+    least: Floats
+    most: Floats
+    nan: Indices
+    inf: Indices
+    first: Indices
+
+
+def extremes(blocks: Floats) -> Extremes:
+    """Return the extremes of float32 blocks `[n, block]`."""
+    finite = np.isfinite(blocks)
+    bad = ~finite.all(axis=1)
+    known = np.where(finite, blocks, np.float32(0)) if bad.any() else blocks
+    place = np.abs(known).argmax(axis=1)[:, None]
+    least, most = known.min(axis=1), known.max(axis=1)
+    if bad.any():
+        none = ~finite.any(axis=1)
+        lowest = np.where(finite, blocks, np.float32(np.inf)).min(axis=1)
+        highest = np.where(finite, blocks, np.float32(-np.inf)).max(axis=1)
+        least = np.where(none, np.float32(0), lowest)
+        most = np.where(none, np.float32(0), highest)
+    nan = np.isnan(blocks).sum(axis=1)
+    return Extremes(
+        extreme=np.take_along_axis(known, place, axis=1)[:, 0],
+        least=least,
+        most=most,
+        nan=nan,
+        inf=(~finite).sum(axis=1) - nan,
+        first=np.where(bad, finite.argmin(axis=1), -1),
+    )
+
+
 def preflight(blocks: npt.ArrayLike, to: str | type[Encoding]) -> Preflight:
     """Return what the scales of float32 blocks `[n, block]` would become under encoding `to`.
 
@@ -149,32 +193,39 @@ def preflight(blocks: npt.ArrayLike, to: str | type[Encoding]) -> Preflight:
             have another length.
     """
     encoding = by_id(to) if isinstance(to, str) else to
-    rule = scaling(encoding)
     weights = np.atleast_2d(np.ascontiguousarray(blocks, np.float32))
-    if rule is None or weights.shape[1] != encoding.block:
+    if weights.shape[1] != encoding.block:
         raise UsageError(
             f"no preflight of these blocks for {encoding.id}",
-            expected=f"blocks of {encoding.block} weights, and an encoding with an f16 scale that"
-            " follows from them",
+            expected=f"blocks of {encoding.block} weights",
             found=f"{list(weights.shape)}",
         )
-    finite = np.isfinite(weights)
-    bad = ~finite.all(axis=1)
-    known = np.where(finite, weights, np.float32(0)) if bad.any() else weights
-    size = np.abs(known)
-    amax = size.max(axis=1)
+    return of_extremes(extremes(weights), encoding)
+
+
+@np.errstate(all="ignore")
+def of_extremes(known: Extremes, to: str | type[Encoding]) -> Preflight:
+    """Return what the scales of blocks with these extremes would become under encoding `to`.
+
+    Raises:
+        UsageError: The encoding's scales do not follow from the weights alone.
+    """
+    encoding = by_id(to) if isinstance(to, str) else to
+    rule = scaling(encoding)
+    if rule is None:
+        raise UsageError(
+            f"no preflight of these blocks for {encoding.id}",
+            expected="an encoding with an f16 scale that follows from the weights",
+            found=encoding.id,
+        )
+    amax = np.abs(known.extreme)
     live, offset = amax > 0, np.zeros_like(amax)
     if rule.ranged:
-        least, most = _range(weights, finite) if bad.any() else (known.min(1), known.max(1))
-        live = most > least
-        offset, exact = least, (most - least) / np.float32(rule.divisor)
-    elif rule.divisor < 0:
-        extreme = np.take_along_axis(known, size.argmax(axis=1)[:, None], axis=1)[:, 0]
-        exact = extreme / np.float32(rule.divisor)
+        live, offset = known.most > known.least, known.least
+        exact = (known.most - known.least) / np.float32(rule.divisor)
     else:
-        exact = amax / np.float32(rule.divisor)
+        exact = (known.extreme if rule.divisor < 0 else amax) / np.float32(rule.divisor)
     stored, stored_offset = of_halves(halves(exact)), of_halves(halves(offset))
-    nan = np.isnan(weights).sum(axis=1)
     return Preflight(
         amax=amax,
         live=live,
@@ -184,18 +235,10 @@ def preflight(blocks: npt.ArrayLike, to: str | type[Encoding]) -> Preflight:
         stored_offset=stored_offset,
         steps=_steps(exact, stored, exact) * rule.largest_code,
         offset_steps=_steps(offset, stored_offset, exact),
-        nan=nan,
-        inf=(~finite).sum(axis=1) - nan,
-        first=np.where(bad, finite.argmin(axis=1), -1),
+        nan=known.nan,
+        inf=known.inf,
+        first=known.first,
     )
-
-
-def _range(weights: Floats, finite: Bools) -> tuple[Floats, Floats]:
-    """Return the smallest and largest finite element of each block, 0 where there is none."""
-    least = np.where(finite, weights, np.float32(np.inf)).min(axis=1)
-    most = np.where(finite, weights, np.float32(-np.inf)).max(axis=1)
-    none = ~finite.any(axis=1)
-    return np.where(none, np.float32(0), least), np.where(none, np.float32(0), most)
 
 
 def _steps(exact: Floats, stored: Floats, step: Floats) -> Doubles:
