@@ -23,5 +23,5 @@ def real_files() -> Path:
     """Return the folder of other people's files that are not part of this repository."""
     folder = ROOT.parent / "shared" / "fixtures" / "real"
     if not folder.is_dir():
-        pytest.skip("the collection of real files is not here")
+        pytest.skip("needs the collection of real files, which is not part of this repository")
     return folder
