@@ -186,17 +186,16 @@ def _progress(*, shown: bool) -> Iterator[Watch | None]:
     from qassay.cli.checking import PROGRESS_FROM  # noqa: PLC0415
 
     with contextlib.ExitStack() as stack:
-        bars: list[Any] = []
+        begun: list[tuple[Any, Any]] = []
 
         def watch(phase: str, nbytes: int) -> Callable[[int], None] | None:
-            if not bars and nbytes < PROGRESS_FROM // 10:  # quantizing takes longer than reading
+            if not begun and nbytes < PROGRESS_FROM // 10:  # quantizing takes longer than reading
                 return None
-            if not bars:
-                bars.append(stack.enter_context(_bar()))
-            bar = bars[0]
-            for task in bar.task_ids:
-                bar.remove_task(task)
-            task = bar.add_task(phase, total=nbytes)
+            if not begun:
+                shown_bar = stack.enter_context(_bar())
+                begun.append((shown_bar, shown_bar.add_task(phase)))
+            bar, task = begun[0]
+            bar.reset(task, description=phase, total=nbytes)
             return lambda done: bar.advance(task, done)
 
         yield watch
