@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qassay.core.finding import Finding, Severity, json_number
+from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
 from qassay.rules.base import TensorFacts, TensorRule
 
@@ -36,11 +36,13 @@ class ScaleNotFinite(TensorRule, code="Q201", name="scale-not-finite"):
     def check(self, tensor: TensorFacts) -> Iterator[Finding]:
         """Yield one finding for each scale field (and expert) with such blocks."""
         for field, expert, tally in tensor.stats.offences(Offence.SCALE_NOT_FINITE):
-            first = json_number(tally.locations[0].value)
+            first = tally.locations[0].value
+            shown = f"{first:g}".replace("nan", "NaN") if isinstance(first, float) else first
+            noun = "block" if tensor.stats.units == 1 else "blocks"
             verb = "has" if tally.count == 1 else "have"
             yield self.finding(
-                f"{tally.count} of {tensor.stats.units} blocks {verb} a scale {field} that is NaN"
-                f" or infinite (the first is {first}); expected a finite number",
+                f"{tally.count} of {tensor.stats.units} {noun} {verb} a scale {field} that is NaN"
+                f" or infinite (the first is {shown}); expected a finite number",
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,
                 expert=expert,

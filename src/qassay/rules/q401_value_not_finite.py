@@ -36,9 +36,10 @@ class ValueNotFinite(TensorRule, code="Q401", name="value-not-finite"):
         """Yield one finding for each expert with such values."""
         for _, expert, tally in tensor.stats.offences(Offence.VALUE_NOT_FINITE):
             nan, inf = tally.parts["nan"], tally.parts["inf"]
+            noun = "value" if tensor.stats.units == 1 else "values"
             verb = "is" if tally.count == 1 else "are"
             yield self.finding(
-                f"{tally.count} of {tensor.stats.units} values {verb} not finite ({nan} NaN,"
+                f"{tally.count} of {tensor.stats.units} {noun} {verb} not finite ({nan} NaN,"
                 f" {inf} infinite); expected finite numbers",
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,
