@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
+from qassay.containers.ggml_types import GGML_TYPES
 from qassay.encodings.registry import all_encodings
 from qassay.report.registry import renderers
 from qassay.rules.registry import all_rules
@@ -49,6 +51,20 @@ def test_explain_suggests(run, wrong, meant):
     result = run("explain", wrong)
     assert result.exit_code == 2
     assert meant in result.stderr
+
+
+def test_explain_knows_the_types_of_ggml_that_are_not_read(run):
+    read = {label.key for each in all_encodings().values() for label in each.stored_as}
+    unread = [kind for number, kind in GGML_TYPES.items() if ("ggml", number) not in read]
+    assert unread
+    for kind in unread:
+        for word in (kind.name, f"ggml.{kind.name.lower()}", f"type {kind.label}"):
+            result = run("explain", word)
+            assert result.exit_code == 2
+            message = f"{kind.name} is a ggml type that this version does not read"
+            assert message in result.stderr
+            assert kind.note in result.stderr
+            assert "perhaps" not in result.stderr
 
 
 def test_explain_schema_prints_the_schema(run, tmp_path):
@@ -120,6 +136,18 @@ def test_inspect_as_text(run, model):
     assert "Q4_0 2 96 54 B 4.50" in lines
 
 
+def test_numbers_that_json_lacks_are_inf_and_nan_as_text(run, tmp_path):
+    path = tmp_path / "m.gguf"
+    metadata = {"up": math.inf, "down": -math.inf, "odd": math.nan, "list": [math.inf, 1.0]}
+    path.write_bytes(write_gguf(metadata, []))
+    lines = [line.split() for line in run("inspect", path).stdout.splitlines()]
+    for line in (["up", "inf"], ["down", "-inf"], ["odd", "NaN"]):
+        assert line in lines
+    assert run("inspect", path, "--key", "list").stdout == "inf\n1.0\n"
+    found = json.loads(run("inspect", path, "-f", "json").stdout)["result"]["metadata"]
+    assert [found["up"], found["down"], found["odd"]] == ["Infinity", "-Infinity", "NaN"]
+
+
 def test_inspect_as_json(run, model):
     document = json.loads(run("inspect", model, "-f", "json").stdout)
     assert document["verdict"] is None
@@ -140,6 +168,9 @@ def test_one_key_in_full(run, model):
         run("inspect", model, "--key", "tokenizer.ggml.tokens", "-f", "json").stdout
     )
     assert document["result"]["value"] == ["<s>", "line\nbreak", "\x1b[31mred"]
+    size = model.stat().st_size
+    assert document["inputs"] == [{"path": "model.gguf", "format": "gguf", "bytes": size}]
+    assert document["coverage"]["tensors"] == 4
     wrong = run("inspect", model, "--key", "tokenizer.ggml.tokns")
     assert wrong.exit_code == 2
     assert "tokenizer.ggml.tokens" in wrong.stderr

@@ -7,9 +7,12 @@ import re
 import stat
 
 import click
+import numpy as np
 import pytest
 
+import qassay
 from qassay.cli.main import cli
+from qassay.testing.gguf_writer import write_gguf
 
 
 def codes(result) -> set[str]:
@@ -187,6 +190,29 @@ def test_full_stats_bring_the_codes(run, sound):
     document = json.loads(run("check", sound, "-f", "json", "--stats", "full").stdout)
     counts = document["tensors"][0]["codes"]["counts"]
     assert sum(counts.values()) == 256
+    with qassay.open(sound) as model:
+        raw = model.tensors["blk.0.ffn_up.weight"].raw().reshape(8, 34)
+    stored = raw[:, 2:].copy().view(np.int8)
+    codes, seen = np.unique(stored, return_counts=True)
+    assert counts == {str(code): int(count) for code, count in zip(codes, seen, strict=True)}
+    assert codes.min() < 0
+
+
+def test_the_size_of_a_file_does_not_shape_the_document(run, sound, tmp_path):
+    large = tmp_path / "large.gguf"
+    large.write_bytes(write_gguf({}, [("w", 8, (32, 1025), bytes(34 * 1025))]))
+    for path in (sound, large):
+        document = json.loads(run("check", path, "-f", "json").stdout)
+        assert "codes" not in document["tensors"][0]
+        document = json.loads(run("check", path, "-f", "json", "--stats", "full").stdout)
+        assert "codes" in document["tensors"][0]
+
+
+def test_help_says_what_is_sampled(run):
+    from qassay.kernels.chunk import CODE_SAMPLE
+
+    text = " ".join(run("check", "--help").stdout.split())
+    assert f"the codes of the first {CODE_SAMPLE} blocks of each tensor" in text
 
 
 # One environment variable and what it has to do, for every option of check.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from qassay.testing.gguf_writer import write_gguf
+
 SOUND = """\
 sound.gguf  GGUF, version 3, 2 tensors, 13.20 bits/weight, 768 B
 
 Scales
-  encoding   scale  blocks    min > 0       max  zero  subnormal  non-finite  negative  dead blocks
+  encoding   scale  blocks    min |x|   max |x|  zero  subnormal  non-finite  negative  dead blocks
   ggml.q8_0  d           8  0.0078125  0.014648     0          0           0         0            0
 
 Float values
-  encoding  values  min > 0      max  zero  subnormal  NaN  infinite  dead rows
+  encoding  values  min |x|  max |x|  zero  subnormal  NaN  infinite  dead rows
   f32           64  0.03125  0.96875     0          0    0         0          0
 
 checked 2 of 2 tensors, 528 B
@@ -32,11 +34,11 @@ error Q401 value-not-finite  blk.0.attn_norm.weight
   Fix: take this tensor from a sound checkpoint; do not quantize or use it
 
 Scales
-  encoding   scale  blocks    min > 0       max  zero  subnormal  non-finite  negative  dead blocks
+  encoding   scale  blocks    min |x|   max |x|  zero  subnormal  non-finite  negative  dead blocks
   ggml.q8_0  d           8  0.0078125  0.014648     0          0           3         0            0
 
 Float values
-  encoding  values  min > 0      max  zero  subnormal  NaN  infinite  dead rows
+  encoding  values  min |x|  max |x|  zero  subnormal  NaN  infinite  dead rows
   f32           64  0.03125  0.96875     0          0    0         1          0
 
 checked 2 of 2 tensors, 528 B
@@ -47,7 +49,7 @@ PARTLY = """\
 partly.gguf  GGUF, version 3, 2 tensors, 5.39 bits/weight, 416 B
 
 Float values
-  encoding  values  min > 0      max  zero  subnormal  NaN  infinite  dead rows
+  encoding  values  min |x|  max |x|  zero  subnormal  NaN  infinite  dead rows
   f32           32  0.03125  0.96875     0          0    0         0          0
 
 checked 1 of 2 tensors, 128 B
@@ -62,6 +64,30 @@ def test_sound(run, sound):
 
 def test_broken(run, broken):
     assert run("check", broken).stdout == BROKEN
+
+
+CODES = """\
+Codes
+  encoding   weights counted  codes used  lowest  share  highest  share
+  ggml.q8_0              256  227 of 256    -127  0.39%      111  0.39%
+
+Float values
+"""
+
+
+def test_full_stats_show_a_table_of_codes(run, broken):
+    assert CODES in run("check", broken, "--stats", "full").stdout
+    assert "Codes" not in run("check", broken, "--stats", "full", "-q").stdout
+
+
+def test_one_is_not_plural(run, tmp_path):
+    path = tmp_path / "m.gguf"
+    blocks = [("d", 8, (32,), b"\x00\x7c" + bytes(32)), ("x", 0, (1,), b"\x00\x00\x80\x7f")]
+    path.write_bytes(write_gguf({}, blocks))
+    text = run("check", path).stdout
+    assert "1 of 1 block has a scale d that is NaN or infinite (the first is inf); expected" in text
+    assert "1 of 1 value is not finite (0 NaN, 1 infinite)" in text
+    assert "Infinity" not in text
 
 
 def test_partly(run, partly):

@@ -202,6 +202,34 @@ def test_verdict_and_exit_code(report, verdict, codes):
     assert (*got, report.exit_code(allow_incomplete=True)) == codes
 
 
+@pytest.mark.parametrize(
+    ("report", "shown"),
+    [
+        (Report("check", coverage=Coverage(15, 15)), "check: clean, 15 of 15 tensors, 0 findings"),
+        (
+            Report("check", coverage=Coverage(1, 1), findings=(finding(Severity.ERROR),)),
+            "check: findings, 1 of 1 tensor, 1 finding",
+        ),
+        (
+            Report("check", coverage=Coverage(1234, 1200, SKIPPED.skipped)),
+            "check: incomplete, 1,200 of 1,234 tensors, 0 findings",
+        ),
+        (Report("inspect", coverage=Coverage(3), judged=False), "inspect: 3 tensors, 0 findings"),
+        (Report("rules", judged=False), "rules"),
+    ],
+)
+def test_repr_is_short(report, shown):
+    assert repr(report) == f"<Report {shown}>"
+
+
+@pytest.mark.parametrize("part", ["scale", "values"])
+def test_the_schema_says_what_every_number_is(part):
+    properties = SCHEMA["$defs"][part]["properties"]
+    assert all(each.get("description") for each in properties.values())
+    assert "magnitude" in properties["min_nonzero"]["description"]
+    assert "magnitude" in properties["max"]["description"]
+
+
 def test_a_crashed_rule_is_named(tmp_path):
     from qassay.rules.q201_scale_not_finite import ScaleNotFinite
 

@@ -69,7 +69,7 @@ def test_notes_are_one_line_a_code():
     )
     lines = shown(Report("check", findings=found))
     assert lines[:3] == [
-        "Notes (nothing wrong; -v lists each)",
+        "Notes (no fault by themselves; -v lists each)",
         "  Q203 some-defect in 5 tensors, most in t4: message",
         "  Q301 some-defect in 5 tensors, most in t4: message",
     ]

@@ -29,7 +29,7 @@ def run(model: str, key: str | None, show: Callable[[Report], None]) -> Report:
         return report
     try:
         if key is not None:
-            report = key_report(key, _value(container, key))
+            report = key_report(container, key, _value(container, key))
         else:
             report = report_of(container, _structure(container))
         show(report)

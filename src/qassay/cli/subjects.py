@@ -6,6 +6,8 @@ import difflib
 import re
 from importlib.resources import files
 
+from qassay.containers.ggml_types import GGML_TYPES
+from qassay.core.container import StoredType
 from qassay.core.errors import UsageError
 from qassay.core.text import safe
 from qassay.encodings.base import Encoding, Ggml, Safetensors
@@ -28,6 +30,13 @@ def explain(subject: str) -> Report:
         return rule_report(rules[word])
     if word in encodings:
         return encoding_report(encodings[word])
+    unread = _unread_type(word)
+    if unread is not None:
+        raise UsageError(
+            f"{unread.name} is a ggml type that this version does not read"
+            + (f": {unread.note}" if unread.note else ""),
+            hint="`qassay encodings` lists those that it reads",
+        )
     near = difflib.get_close_matches(word, [*rules, *encodings, "schema"], n=3, cutoff=0.6)
     # Spellings are keys to the same things: suggest each thing once, under its proper name.
     proper = [_proper(key, rules, encodings) for key in near]
@@ -70,6 +79,16 @@ def _encodings() -> dict[str, type[Encoding]]:
         for spelling in spellings:
             found.setdefault(_key(spelling), set()).add(encoding)
     return {key: next(iter(those)) for key, those in found.items() if len(those) == 1}
+
+
+def _unread_type(word: str) -> StoredType | None:
+    """Return the ggml type that `word` names; the caller knows that no encoding is called that."""
+    for number, kind in GGML_TYPES.items():
+        name = kind.name.lower()
+        spellings = (name, f"ggml.{name}", f"ggml {name}", f"type {number}", f"ggml {number}")
+        if word in map(_key, spellings):
+            return kind
+    return None
 
 
 def _proper(key: str, rules: dict[str, type[Rule]], encodings: dict[str, type[Encoding]]) -> str:

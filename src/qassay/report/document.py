@@ -11,6 +11,7 @@ from qassay.core.finding import Finding, Severity
 from qassay.core.version import __version__
 from qassay.report.page import Section
 from qassay.report.strict import strict
+from qassay.report.words import count
 
 if TYPE_CHECKING:
     from qassay.report.tensors import TensorEntry
@@ -82,7 +83,7 @@ class Coverage:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """What a command has to say, before any renderer lays it out.
 
@@ -114,6 +115,15 @@ class Report:
         from qassay.report.of_check import report_of  # noqa: PLC0415 - it imports this module
 
         return report_of(results)
+
+    def __repr__(self) -> str:
+        if self.verdict is None and not self.coverage.tensors:
+            return f"<Report {self.command}>"
+        parts = [self.verdict] if self.verdict is not None else []
+        tensors = count(self.coverage.tensors, "tensor")
+        parts.append(f"{self.coverage.checked:,} of {tensors}" if self.judged else tensors)
+        parts.append(count(len(self.findings), "finding"))
+        return f"<Report {self.command}: {', '.join(parts)}>"
 
     @property
     def complete(self) -> bool:

@@ -14,8 +14,8 @@ from qassay.run.check import CheckResult
 
 _OF_SCALES = (
     "blocks",
-    "min > 0",
-    "max",
+    "min |x|",
+    "max |x|",
     "zero",
     "subnormal",
     "non-finite",
@@ -24,8 +24,8 @@ _OF_SCALES = (
 )
 _OF_VALUES = (
     "values",
-    "min > 0",
-    "max",
+    "min |x|",
+    "max |x|",
     "zero",
     "subnormal",
     "NaN",
@@ -41,6 +41,7 @@ def report_of(results: Sequence[CheckResult]) -> Report:
     by_identity = {id(tensor.stored): tensor for tensor in read}
     listed = [stored for one in facts for stored in one.container.tensors]
     summed = totals(read)
+    full = any(result.full_stats for result in results)
     rules = sorted({code for result in results for code in result.rules})
     crashed = sorted({rule.code for one in facts for rule, _ in one.crashed})
     return Report(
@@ -53,13 +54,13 @@ def report_of(results: Sequence[CheckResult]) -> Report:
             bytes=sum(tensor.stored.nbytes or 0 for tensor in read),
         ),
         findings=tuple(finding for result in results for finding in result.findings),
-        tensors=tuple(TensorEntry(stored, by_identity.get(id(stored))) for stored in listed),
+        tensors=tuple(TensorEntry(stored, by_identity.get(id(stored)), full) for stored in listed),
         result={
             "totals": {name: each.to_dict() for name, each in summed.items()},
             "rules": rules,
             "crashed": crashed,
         },
-        sections=_sections(summed),
+        sections=_sections(summed, full=full),
         fault=bool(crashed),
     )
 
@@ -73,8 +74,9 @@ def _skipped(result: CheckResult) -> list[NotChecked]:
     return skipped
 
 
-def _sections(summed: Mapping[str, Total]) -> tuple[Section, ...]:
-    return tuple(table for table in (_scales(summed), _values(summed)) if table.rows)
+def _sections(summed: Mapping[str, Total], *, full: bool) -> tuple[Section, ...]:
+    tables = (_scales(summed), *([_codes(summed)] if full else []), _values(summed))
+    return tuple(table for table in tables if table.rows)
 
 
 def _scales(summed: Mapping[str, Total]) -> Table:
@@ -97,6 +99,28 @@ def _scales(summed: Mapping[str, Total]) -> Table:
             )
     columns = (Column("encoding"), Column("scale"), *(Column(title, True) for title in _OF_SCALES))
     return Table("Scales", columns, tuple(rows))
+
+
+def _codes(summed: Mapping[str, Total]) -> Table:
+    rows = []
+    for name, each in summed.items():
+        if each.codes is not None and each.codes.total:
+            counts = each.codes.counts / each.codes.total
+            codes = each.codes.patterns + each.lowest_code
+            rows.append(
+                (
+                    name,
+                    number(each.codes.total),
+                    f"{codes.size:,} of {each.possible_codes:,}",
+                    number(int(codes[0])),
+                    f"{counts[0]:.2%}",
+                    number(int(codes[-1])),
+                    f"{counts[-1]:.2%}",
+                )
+            )
+    titles = ("weights counted", "codes used", "lowest", "share", "highest", "share")
+    columns = (Column("encoding"), *(Column(title, True) for title in titles))
+    return Table("Codes", columns, tuple(rows))
 
 
 def _values(summed: Mapping[str, Total]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from qassay.report.kinds import KINDS, kind_of
 from qassay.report.page import Column, Lines, Pairs, Section, Table
 from qassay.report.strict import strict
 from qassay.report.tensors import TensorEntry
-from qassay.report.words import bits, count, plain, shape, size
+from qassay.report.words import bits, count, number, plain, shape, size
 
 _LONG = 100
 """Characters of a metadata string that the text report shows."""
@@ -88,12 +89,14 @@ def report_of(container: Container, findings: Sequence[Finding] = ()) -> Report:
     )
 
 
-def key_report(key: str, value: Any) -> Report:
+def key_report(container: Container, key: str, value: Any) -> Report:
     """Return the report of one metadata value, arrays in full."""
     whole = _decoded(value)
     lines = whole if isinstance(whole, list) else [whole]
     return Report(
         command="inspect",
+        inputs=(input_of(container),),
+        coverage=Coverage(tensors=len(container.tensors)),
         result={"key": key, "value": whole},
         sections=(Lines("", tuple(_value_text(line) for line in lines), bare=True),),
         judged=False,
@@ -174,7 +177,7 @@ def _sum_table(title: str, first: str, sums: Mapping[str, _Sum], *, types: bool)
             size(each.nbytes),
             "-" if mean is None else f"{mean:.2f}",
         )
-        held = ", ".join(f"{kind} ({seen})" for kind, seen in each.types.most_common())
+        held = ", ".join(f"{kind} ({seen:,})" for kind, seen in each.types.most_common())
         rows.append((*row, held) if types else row)
     columns: tuple[Column, ...] = (
         Column(first),
@@ -202,5 +205,7 @@ def _metadata_text(value: Any, kind: str) -> str:
 def _value_text(value: Any) -> str:
     if isinstance(value, str):
         return safe(value, max(len(value), 1))
+    if isinstance(value, float) and not math.isfinite(value):
+        return number(value)
     text = json.dumps(strict(value), ensure_ascii=False)
     return plain(text if isinstance(value, (dict, list)) else text.strip('"'))

@@ -8,6 +8,7 @@ from qassay.core.finding import Severity
 from qassay.core.text import safe
 from qassay.report.document import Input, NotChecked, Report
 from qassay.report.look import Look
+from qassay.report.page import Lines
 from qassay.report.text_findings import findings, worth_telling
 from qassay.report.text_page import section
 from qassay.report.words import count, plain, size
@@ -25,9 +26,10 @@ def render(report: Report, look: Look) -> Iterator[str]:
 
 
 def _lines(report: Report, look: Look) -> Iterator[str]:
-    for given in report.inputs:
-        yield _input(given, look)
-    if report.inputs:
+    bare = any(isinstance(part, Lines) and part.bare for part in report.sections)
+    if report.inputs and not bare:
+        for given in report.inputs:
+            yield _input(given, look)
         yield ""
     paths = len(report.inputs) > 1 or any(given.format == "folder" for given in report.inputs)
     yield from findings(report.findings, look, paths=paths)

@@ -9,6 +9,7 @@ from qassay.core.container import StoredTensor
 from qassay.core.stats import CodeStats, Offence
 
 if TYPE_CHECKING:  # `inspect` names tensors too, and should not load what only `check` needs
+    from qassay.encodings.base import Encoding
     from qassay.rules.base import TensorFacts
 
 
@@ -19,10 +20,12 @@ class TensorEntry:
     Attributes:
         stored: As its container lists it.
         facts: What was measured; None for a tensor that was not read.
+        codes: Whether the document holds how often each code occurs.
     """
 
     stored: StoredTensor
     facts: TensorFacts | None = None
+    codes: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -45,11 +48,16 @@ class TensorEntry:
         entry["dead_rows"] = stats.total(Offence.DEAD_ROW)
         if stats.values is not None:
             entry["values"] = stats.values.to_dict()
-        if stats.codes is not None and stats.codes.complete:
-            entry["codes"] = _codes(stats.codes)
+        if self.codes and stats.codes is not None and stats.codes.complete:
+            entry["codes"] = _codes(stats.codes, facts.encoding)
         return entry
 
 
-def _codes(codes: CodeStats) -> dict[str, Any]:
-    pairs = zip(codes.histogram.patterns.tolist(), codes.histogram.counts.tolist(), strict=True)
+def _codes(codes: CodeStats, encoding: type[Encoding]) -> dict[str, Any]:
+    from qassay.encodings.base import BlockEncoding  # noqa: PLC0415
+
+    assert issubclass(encoding, BlockEncoding)  # noqa: S101 - nothing else has codes
+    low, _ = encoding.codes.range(encoding.code_bits())
+    stored = (codes.histogram.patterns + low).tolist()
+    pairs = zip(stored, codes.histogram.counts.tolist(), strict=True)
     return {"blocks": codes.blocks, "counts": {str(code): seen for code, seen in pairs}}

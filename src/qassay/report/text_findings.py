@@ -119,7 +119,8 @@ def _more(finding: Finding) -> str:
 
 def _notes(notes: Sequence[Finding], look: Look) -> Iterator[str]:
     """Yield one line for each code, with how many tensors have it and one of them in full."""
-    yield f"{look.paint('Notes', 'name')} {look.paint('(nothing wrong; -v lists each)', 'quiet')}"
+    said = look.paint("(no fault by themselves; -v lists each)", "quiet")
+    yield f"{look.paint('Notes', 'name')} {said}"
     by_code: dict[str, list[Finding]] = {}
     for finding in notes:
         by_code.setdefault(finding.code, []).append(finding)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from qassay.core.stats import Offence, ScaleStats, ValueStats
+from qassay.core.stats import Histogram, Offence, ScaleStats, ValueStats
 from qassay.encodings.base import BlockEncoding
 from qassay.kernels.summary import summarize, total
 from qassay.rules.base import TensorFacts
@@ -24,6 +24,9 @@ class Total:
         dead_rows: Rows whose weights are all zero.
         scales: Each scale field over all of them.
         values: For a plain float encoding.
+        codes: Of all blocks, as indices from the lowest code on; None if only some were counted.
+        lowest_code: The lowest code of the encoding.
+        possible_codes: How many codes the encoding has.
     """
 
     tensors: int = 0
@@ -33,6 +36,9 @@ class Total:
     dead_rows: int = 0
     scales: dict[str, ScaleStats] = field(default_factory=dict)
     values: ValueStats | None = None
+    codes: Histogram | None = None
+    lowest_code: int = 0
+    possible_codes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -73,9 +79,18 @@ def _total(group: list[TensorFacts]) -> Total:
                 facts.stats.histograms[name] for facts in group if name in facts.stats.histograms
             ]
             result.scales[name] = summarize(total(kept), scale)
+        _count_codes(result, encoding, group)
     elif any(facts.stats.values is not None for facts in group):
         result.values = ValueStats()
         for facts in group:
             if facts.stats.values is not None:
                 result.values.merge(facts.stats.values)
     return result
+
+
+def _count_codes(result: Total, encoding: type[BlockEncoding], group: list[TensorFacts]) -> None:
+    low, high = encoding.codes.range(encoding.code_bits())
+    result.lowest_code, result.possible_codes = low, high - low + 1
+    counted = [facts.stats.codes for facts in group if facts.stats.codes is not None]
+    if counted and all(codes.complete for codes in counted):
+        result.codes = total([codes.histogram for codes in counted])
