@@ -141,3 +141,34 @@ def test_progress_tells_of_every_byte(floats):
     quantize(floats, "out.gguf", QuantizeOptions(Wish.parse("ggml", "Q8_0"), watch=watch))
     assert list(phases) == ["checking the source", "quantizing", "checking the result"]
     assert all(total == done for total, done in phases.values())
+
+
+@pytest.mark.parametrize("to", ["F32", "F16", "Q8_0", "Q4_K"])
+def test_any_bit_pattern_goes_through(document, one_tensor, to):
+    """Signalling NaN, infinities, denormals and the largest numbers: counted, and no warning."""
+    rng = np.random.default_rng(9)
+    values = rng.integers(0, 1 << 32, (64, 256), np.uint32)
+    values[0, :4] = 0x7F800001, 0xFF800001, 0x7FC00000, 0x00000001
+    bad = int((~np.isfinite(values.view(np.float32))).sum())
+    words = ["--allow", "Q401,Q201", "--fail-on", "never"]
+    made = document(one_tensor(values.view(np.float32)), "out.gguf", "--to", to, *words)
+    [tensor] = made["result"]["quantize"]["tensors"]
+    assert tensor["nonfinite_source"] == bad
+    assert tensor["compared"] <= tensor["weights"] - bad
+
+
+@pytest.mark.parametrize("kernels", ["reference", "fast"])
+def test_tensors_that_lie_askew(document, weights, monkeypatch, kernels):
+    from qassay.testing.safetensors_writer import write_safetensors
+
+    monkeypatch.setenv("QASSAY_KERNELS", kernels)
+    values = weights(8, 256)
+    tensors = [("one", "I8", [1], b"x")]
+    for dtype, kind in (("F64", "<f8"), ("F32", "<f4"), ("F16", "<f2")):
+        tensors.append((dtype, dtype, [8, 256], values.astype(kind).tobytes()))
+    with open("askew.safetensors", "wb") as stream:  # noqa: PTH123
+        stream.write(write_safetensors(tensors, align=1))
+    for to in ("Q4_K", "Q8_0", "F32"):
+        made = document("askew.safetensors", "out.gguf", "--to", to, "--force")
+        rmse = {each["name"]: each["rmse"] for each in made["result"]["quantize"]["tensors"]}
+        assert rmse["F64"] == pytest.approx(rmse["F32"], abs=1e-12)

@@ -109,9 +109,9 @@ def measure(
     """
     total = RoundTrip(weights=source.size)
     for start in range(0, source.size, unit):
-        old = source[start : start + unit].astype(np.float64)
-        new = result[start : start + unit].astype(np.float64)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # what is not finite is counted, signalling NaN included
+            old = source[start : start + unit].astype(np.float64)
+            new = result[start : start + unit].astype(np.float64)
             error = np.abs(new - old)
             noise, signal = float(np.sum(error * error)), float(np.sum(old * old))
         if not (math.isfinite(noise) and math.isfinite(signal)):
