@@ -78,6 +78,8 @@ def test_every_block_that_matters_is_a_candidate(encoding: type[BlockEncoding]) 
 @pytest.mark.parametrize("encoding", BLOCK, ids=name)
 def test_counting_codes(encoding: type[BlockEncoding], seed: int, n: int) -> None:
     blocks = awkward_blocks(encoding, seed, n)
+    unpacked = fast_codes.unpack_codes(blocks, encoding)
+    assert np.array_equal(unpacked, reference.unpack_codes(blocks, encoding))
     ours = fast_codes.count_codes(blocks, encoding)
     assert np.array_equal(ours, reference.count_codes(blocks, encoding))
     assert ours.sum() == n * encoding.block
@@ -128,9 +130,14 @@ def test_scanning_values(
     least = encoding.pattern_up_to(2.0**-25)
     where = (bits, columns, encoding.least_normal, least)
     ours, truth = fast_values.scan_values(*where), reference.scan_values(*where)
-    for part in ("largest", "smallest", "zero", "subnormal"):
+    for part in ("largest", "smallest", "zero", "subnormal", "small"):
         assert getattr(ours, part) == getattr(truth, part), part
-    assert np.array_equal(ours.small_at, truth.small_at)
+    found = [
+        np.concatenate([np.zeros(0, np.int64), *kernels.locate_small(bits, columns, least, scan)])
+        for kernels, scan in ((fast_values, ours), (reference, truth))
+    ]
+    assert np.array_equal(*found)
+    assert found[0].size == truth.small
     assert np.array_equal(ours.dead_rows, truth.dead_rows)
 
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from qassay.core.stats import (
     CodeStats,
     Histogram,
-    Offence,
     Tally,
     TallyKey,
     TensorStats,
@@ -33,7 +32,7 @@ class ChunkStats:
         histograms: Of each scale field.
         values: For plain floats.
         tallies: Offences.
-        dead: For rows that hold zeros in this chunk, how many units of them are zero.
+        dead: For a row of which the chunk holds a part, how many units of it are zero.
         codes: Counts of stored codes, from the smallest on, and the blocks counted.
         largest: By scale field, (magnitude pattern, flat index of its first block, bit pattern).
     """
@@ -104,23 +103,14 @@ class Accumulator:
                 total.largest[name] = found
 
     def _add_dead(self, dead: dict[int, int]) -> None:
-        """Add zero units by row; a row is dead once all of it is known to be zero."""
-        if self.geometry.rows < 2:  # a vector is no row among others
-            return
-        whole = []
+        """Add zero units of rows that are read in parts; a row is dead once all of it is zero."""
         for row, units in dead.items():
             known = self.total.dead.pop(row, 0) + units
-            if known == self.geometry.per_row:
-                whole.append(row)
-            else:
+            if known < self.geometry.per_row:
                 self.total.dead[row] = known
-        rows = np.array(sorted(whole), np.int64)
-        for expert, members in self.geometry.by_expert(rows) if rows.size else []:
-            tally = Tally(count=int(members.size))
-            tally.places = [
-                (int(rows[at]), self.geometry.row_place(int(rows[at]))) for at in members[:16]
-            ]
-            merge_tallies(self.total.tallies, [((Offence.DEAD_ROW, None, expert), tally)])
+            else:
+                tallies = self.geometry.tally_dead_rows(np.array([row], np.int64))
+                merge_tallies(self.total.tallies, tallies)
 
     def finish(self) -> TensorStats:
         """Return the summary of the tensor."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from qassay.core.source import Bytes
-from qassay.core.stats import Histogram, Offence, Tally, ValueStats, merge_tallies
+from qassay.core.stats import Histogram, Offence, ValueStats, merge_tallies
 from qassay.encodings.base import BlockEncoding, Blocks, Encoding, PlainEncoding
 from qassay.encodings.fields import Health, Role, ScaleField
 from qassay.kernels.chunk import CODE_SAMPLE, ChunkStats, Front
 from qassay.kernels.geometry import Geometry
-from qassay.kernels.plan import scan_plan
-from qassay.kernels.reference import ValueScan
+from qassay.kernels.plan import blank_blocks, scan_plan
+from qassay.kernels.reference import PIECE, ValueScan
 from qassay.kernels.select import Kernels
 
 Index = npt.NDArray[np.int64]
@@ -26,6 +27,15 @@ F16_OVERFLOW = 65520.0
 
 F16_UNDERFLOW = 2.0**-25
 """The largest number that rounds to zero in f16 (halfway to 2^-24, and ties go to even)."""
+
+
+@cache
+def f16_limits(encoding: type[PlainEncoding]) -> tuple[int, int]:
+    """Return the largest bit pattern that f16 flushes to zero, and the largest that it can hold."""
+    most = encoding.pattern_up_to(F16_OVERFLOW)
+    if encoding.numbers(most)[0] == F16_OVERFLOW:
+        most -= 1
+    return encoding.pattern_up_to(F16_UNDERFLOW), most
 
 
 @dataclass(slots=True)
@@ -154,13 +164,27 @@ class BlockCollector:
                     merge_tallies(chunk.tallies, tallies)
 
     def _settle(self, chunk: ChunkStats, blocks: Bytes, doubtful: Index, start: int) -> None:
-        """Decode the doubtful blocks and say which are dead, wiped, saturated or overflow."""
+        """Say of the doubtful blocks which are dead, wiped, saturated or overflow."""
+        rows = _RowCounter(chunk, self.geometry, whole=blocks.shape[0] >= self.geometry.per_row)
         for begin in range(0, doubtful.size, _EXACT_AT_ONCE):
             at = doubtful[begin : begin + _EXACT_AT_ONCE]
-            zero = self._exact(chunk, blocks, at, start)
-            rows = (at[zero] + start) // self.geometry.per_row
-            for row, units in zip(*np.unique(rows, return_counts=True), strict=True):
-                chunk.dead[int(row)] = chunk.dead.get(int(row), 0) + int(units)
+            some = np.ascontiguousarray(blocks[at])
+            zero = self._blank(some)
+            self._tally(chunk, Offence.DEAD_BLOCK, blocks, at[zero], start)
+            left = np.flatnonzero(~zero)
+            if left.size:
+                zero[left] = self._exact(chunk, blocks, at[left], start)
+            rows.add((at[zero] + start) // self.geometry.per_row)
+        rows.finish()
+
+    def _blank(self, some: Bytes) -> npt.NDArray[np.bool_]:
+        """Tell which blocks are, byte for byte, what a writer leaves for a block of zeros."""
+        signs, patterns = blank_blocks(self.encoding)
+        unsigned = some & ~signs
+        blank = np.zeros(some.shape[0], bool)
+        for pattern in patterns:
+            blank |= (unsigned == pattern).all(axis=1)
+        return blank
 
     def _exact(
         self, chunk: ChunkStats, blocks: Bytes, at: Index, start: int
@@ -168,22 +192,60 @@ class BlockCollector:
         """Judge a few blocks by decoding them; return which of them decode to zeros only."""
         encoding = self.encoding
         some = np.ascontiguousarray(blocks[at])
-        values = encoding.dequantize(some.reshape(-1)).reshape(some.shape[0], -1)
-        codes = encoding.code_bits().unpack(some)
+        flat = self.kernels.dequantize(some.reshape(-1), encoding)
+        values = flat.reshape(some.shape[0], -1)
+        codes = self.kernels.unpack_codes(some, encoding)
         zero = np.logical_not(values.any(axis=1))
         wiped = np.zeros(some.shape[0], bool)
         for scale in encoding.scale_fields.values():
             health = scale.health[scale.patterns_of(some)]
-            if scale.role is not Role.OFFSET:
-                live = _live(encoding, scale, codes, some) & ((health & int(Health.ZERO)) > 0)
+            empty = (health & int(Health.ZERO)) > 0
+            if scale.role is not Role.OFFSET and empty.any():
+                live = _live(encoding, scale, codes, some) & empty
                 self._tally(chunk, Offence.ZERO_SCALE_LIVE_CODES, blocks, at[live], start, scale)
                 wiped |= live
             infinite = ((health & int(Health.MAY_OVERFLOW)) > 0) & ~np.isfinite(values).all(axis=1)
             self._tally(chunk, Offence.SCALE_NOT_FINITE, blocks, at[infinite], start, scale)
-        full = np.isin(codes, encoding.codes.extremes(encoding.code_bits())).all(axis=1)
+        bits = encoding.code_bits()
+        low, high = encoding.codes.range(bits)
+        extreme = np.isin(np.arange(low, high + 1), encoding.codes.extremes(bits))
+        full = extreme[codes - low].all(axis=1)
         self._tally(chunk, Offence.DEAD_BLOCK, blocks, at[zero & ~wiped], start)
         self._tally(chunk, Offence.SATURATED_BLOCK, blocks, at[full & ~zero & ~wiped], start)
         return zero
+
+
+class _RowCounter:
+    """Adds up the zero blocks of rows, which come in ascending order, a batch at a time."""
+
+    def __init__(self, chunk: ChunkStats, geometry: Geometry, *, whole: bool) -> None:
+        self._chunk = chunk
+        self._geometry = geometry
+        self._whole = whole
+        self._row, self._units = -1, 0
+
+    def add(self, rows: Index) -> None:
+        """Count a zero block for each number in `rows`."""
+        numbers, units = np.unique(rows, return_counts=True)
+        if numbers.size == 0:
+            return
+        if numbers[0] == self._row:
+            units[0] += self._units
+        else:
+            self.finish()
+        # The last row of a batch may go on in the next one.
+        self._row, self._units = int(numbers[-1]), int(units[-1])
+        dead = numbers[:-1][units[:-1] == self._geometry.per_row]
+        merge_tallies(self._chunk.tallies, self._geometry.tally_dead_rows(dead))
+
+    def finish(self) -> None:
+        """Settle the row that was still open."""
+        if self._units and not self._whole:
+            self._chunk.dead[self._row] = self._units
+        elif self._units == self._geometry.per_row:
+            dead = np.array([self._row], np.int64)
+            merge_tallies(self._chunk.tallies, self._geometry.tally_dead_rows(dead))
+        self._units = 0
 
 
 def _live(
@@ -220,24 +282,39 @@ class ValueCollector:
         encoding = self.encoding
         bits = encoding.bits(raw)
         columns = min(self.geometry.columns, bits.size)
-        least = encoding.pattern_up_to(F16_UNDERFLOW)
+        least, most = f16_limits(encoding)
         scan = self.kernels.scan_values(bits, columns, encoding.least_normal, least)
         chunk = ChunkStats(units=bits.size, values=self._summary(scan, bits.size))
-        most = encoding.pattern_up_to(F16_OVERFLOW)
-        if encoding.numbers(most)[0] == F16_OVERFLOW:
-            most -= 1
         if scan.largest > most:
             self._large(chunk, bits, start, most)
-        if scan.small_at.size:
+        if scan.small:
+            self._small(chunk, bits, start, scan, least)
+        first = start // self.geometry.columns
+        if columns == self.geometry.columns:
+            dead = self.geometry.tally_dead_rows(scan.dead_rows + first)
+            merge_tallies(chunk.tallies, dead)
+        elif scan.dead_rows.size:
+            chunk.dead = {first: columns}
+        return chunk
+
+    def _small(
+        self,
+        chunk: ChunkStats,
+        bits: npt.NDArray[np.unsignedinteger],
+        start: int,
+        scan: ValueScan,
+        least: int,
+    ) -> None:
+        """Tally the values that become zero in f16."""
+        columns = min(self.geometry.columns, bits.size)
+        for at in self.kernels.locate_small(bits, columns, least, scan):
+            shown = bits[at]
             tallies = self.geometry.tally(
                 Offence.LOST_BELOW_F16,
-                scan.small_at + start,
-                read=lambda some: encoding.numbers(bits[scan.small_at[some]]),
+                at + start,
+                read=lambda some, shown=shown: self.encoding.numbers(shown[some]),  # type: ignore[misc]
             )
             merge_tallies(chunk.tallies, tallies)
-        first = start // self.geometry.columns
-        chunk.dead = {int(row) + first: columns for row in scan.dead_rows}
-        return chunk
 
     def _summary(self, scan: ValueScan, size: int) -> ValueStats:
         numbers = self.encoding.numbers([scan.smallest, min(scan.largest, self._last_finite)])
@@ -246,7 +323,7 @@ class ValueCollector:
             values=size,
             zero=scan.zero,
             subnormal=scan.subnormal,
-            lost_below_f16=scan.small_at.size,
+            lost_below_f16=scan.small,
             min_nonzero=float(numbers[0]) if seen else None,
             max=float(numbers[1]) if scan.largest <= self._last_finite else None,
         )
@@ -259,35 +336,49 @@ class ValueCollector:
         self, chunk: ChunkStats, bits: npt.NDArray[np.unsignedinteger], start: int, most: int
     ) -> None:
         """Look again at a chunk with values that f16 cannot hold: which, and where."""
-        values = chunk.values or ValueStats()
-        magnitude = bits & bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1)
-        at = np.flatnonzero(magnitude > most)
-        numbers = self.encoding.numbers(bits[at])
-        bad = ~np.isfinite(numbers)
-        values.nan = int(np.isnan(numbers).sum())
-        values.inf = int(np.isinf(numbers).sum())
-        values.exceeds_f16 = int((~bad).sum())
-        if bad.any():
+        mask = bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1)
+        largest = -1
+        for begin in range(0, bits.size, PIECE):
+            piece = bits[begin : begin + PIECE]
+            magnitude = piece & mask
             finite = magnitude[magnitude <= self._last_finite]
-            values.max = float(self.encoding.numbers(finite.max())[0]) if finite.size else None
+            largest = max(largest, int(finite.max(initial=0)) if finite.size else -1)
+            at = np.flatnonzero(magnitude > most)
+            if at.size:
+                self._tally_large(chunk, piece[at], at + begin + start)
+        if chunk.values is not None:
+            chunk.values.max = float(self.encoding.numbers(largest)[0]) if largest >= 0 else None
+
+    def _tally_large(
+        self, chunk: ChunkStats, bits: npt.NDArray[np.unsignedinteger], at: Index
+    ) -> None:
+        """Tally values at `at` that are not finite, or finite and beyond f16."""
+        values = chunk.values or ValueStats()
+        numbers = self.encoding.numbers(bits)
+        bad = ~np.isfinite(numbers)
+        values.nan += int(np.isnan(numbers).sum())
+        values.inf += int(np.isinf(numbers).sum())
+        values.exceeds_f16 += int((~bad).sum())
         for kind, chosen in ((Offence.VALUE_NOT_FINITE, bad), (Offence.EXCEEDS_F16, ~bad)):
-            tallies = self.geometry.tally(
-                kind, at[chosen] + start, read=numbers[chosen].__getitem__
-            )
+            tallies = self.geometry.tally(kind, at[chosen], read=numbers[chosen].__getitem__)
             merge_tallies(chunk.tallies, tallies)
-        for expert, members in self.geometry.by_expert((at[bad] + start) // self.geometry.columns):
-            tally = chunk.tallies.get((Offence.VALUE_NOT_FINITE, None, expert), Tally())
-            nan = int(np.isnan(numbers[bad][members]).sum())
-            tally.parts.update({"nan": nan, "inf": int(members.size) - nan})
+        for expert, members in self.geometry.by_expert(at[bad] // self.geometry.columns):
+            if members.size:
+                tally = chunk.tallies[Offence.VALUE_NOT_FINITE, None, expert]
+                nan = int(np.isnan(numbers[bad][members]).sum())
+                tally.parts.update({"nan": nan, "inf": int(members.size) - nan})
 
     def _integers(self, raw: Bytes, start: int) -> ChunkStats:
         """Integers hold any value; only a bool can hold one that means nothing."""
         chunk = ChunkStats(units=raw.size // self.encoding.block_bytes)
         allowed = self.encoding.allowed_max
-        if allowed is not None:
-            at = np.flatnonzero(raw > allowed)
+        if allowed is None:
+            return chunk
+        for begin in range(0, raw.size, PIECE):
+            piece = raw[begin : begin + PIECE]
+            at = np.flatnonzero(piece > allowed)
             tallies = self.geometry.tally(
-                Offence.FORBIDDEN_CODE, at + start, read=raw[at].__getitem__
+                Offence.FORBIDDEN_CODE, at + begin + start, read=piece[at].__getitem__
             )
             merge_tallies(chunk.tallies, tallies)
         return chunk

@@ -79,6 +79,21 @@ def _count_codes(raw, n, stride, strips, codes, counts):
             counts[3, codes[at + 3]] += np.uint32(1)
 
 
+@kernel
+def _unpack_all(raw, n, stride, strips, codes):
+    for block in range(n):
+        unpack(raw, block * stride, strips, codes[block])
+
+
+def unpack_codes(blocks: Bytes, encoding: type[BlockEncoding]) -> npt.NDArray[np.int16]:
+    """Return the stored codes; the same result as `reference.unpack_codes`."""
+    bits = encoding.code_bits()
+    codes = np.empty((blocks.shape[0], bits.count), np.uint8)
+    strips = _code_strips(encoding)
+    _unpack_all(blocks.reshape(-1), blocks.shape[0], encoding.block_bytes, strips, codes)
+    return (codes.view(np.int8) if bits.signed else codes).astype(np.int16)
+
+
 @per_encoding
 def _code_strips(encoding: type[BlockEncoding]) -> Strips:
     return strips_of(encoding.code_bits())

@@ -8,6 +8,7 @@ loop with one or two reductions, and gives up on one with five.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from qassay.kernels.jit import helper, kernel
 from qassay.kernels.loads import cast
-from qassay.kernels.reference import ValueScan
+from qassay.kernels.reference import PIECE, ValueScan
 
 _SEGMENT_BYTES = 8192
 
@@ -79,18 +80,41 @@ def _scan(bits, columns, segment, one, mask, normal, small, totals, dead, marks)
 
 
 @kernel
-def _locate(bits, columns, segment, one, mask, small, marks, found):
+def _locate(bits, columns, segment, first, one, mask, small, marks, found):
+    """Fill `found` from segment `first` on; return its size and the segment to go on with."""
     count = 0
-    number = 0
-    for row in range(bits.size // columns):
-        last = (row + 1) * columns
-        for start in range(row * columns, last, segment):
-            if marks[number]:
-                for at in range(start, min(start + segment, last)):
-                    if cast(cast(bits[at] & mask, one) - one, one) < small:
-                        found[count] = at
-                        count += 1
-            number += 1
+    per_row = -(-columns // segment)
+    for number in range(first, marks.size):
+        if marks[number]:
+            if count + segment > found.size:
+                return count, number
+            row = number // per_row
+            start = row * columns + number % per_row * segment
+            for at in range(start, min(start + segment, (row + 1) * columns)):
+                if cast(cast(bits[at] & mask, one) - one, one) < small:
+                    found[count] = at
+                    count += 1
+    return count, marks.size
+
+
+def _segment(bits: npt.NDArray[np.unsignedinteger[Any]]) -> int:
+    # Counts inside a segment are kept in the float's own width, so it may not count further.
+    return min(_SEGMENT_BYTES // bits.itemsize, 1 << (8 * bits.itemsize - 1))
+
+
+def locate_small(
+    bits: npt.NDArray[np.unsignedinteger[Any]], columns: int, small: int, scan: ValueScan
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the indices of small values, as `reference.locate_small` does all in all."""
+    kind = bits.dtype.type
+    one, mask = kind(1), kind((1 << (8 * bits.itemsize - 1)) - 1)
+    segment, number = _segment(bits), 0
+    found = np.empty(PIECE, np.int64)
+    while number < scan.marks.size:
+        count, number = _locate(
+            bits, columns, segment, number, one, mask, kind(small), scan.marks, found
+        )
+        yield found[:count].copy()
 
 
 def scan_values(
@@ -99,8 +123,7 @@ def scan_values(
     """Scan float bit patterns; the same result as `reference.scan_values`."""
     kind = bits.dtype.type
     one, mask = kind(1), kind((1 << (8 * bits.itemsize - 1)) - 1)
-    # Counts inside a segment are kept in the float's own width, so it may not count further.
-    segment = min(_SEGMENT_BYTES // bits.itemsize, int(mask) + 1)
+    segment = _segment(bits)
     rows = bits.size // columns
     totals = np.zeros(3, np.int64)
     dead = np.empty(rows, np.int64)
@@ -108,15 +131,13 @@ def scan_values(
     largest, smallest, dead_rows = _scan(
         bits, columns, segment, one, mask, kind(least_normal - 1), kind(small), totals, dead, marks
     )
-    found = np.empty(int(totals[2]), np.int64)
-    if found.size:
-        _locate(bits, columns, segment, one, mask, kind(small), marks, found)
     wrapped = int(smallest) + 1
     return ValueScan(
         largest=int(largest),
         smallest=wrapped if wrapped <= int(mask) else 0,
         zero=int(totals[0]),
         subnormal=int(totals[1]),
-        small_at=found,
+        small=int(totals[2]),
         dead_rows=dead[:dead_rows].copy(),
+        marks=marks,
     )

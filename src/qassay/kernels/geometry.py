@@ -17,6 +17,10 @@ from qassay.encodings.base import Encoding
 Index = npt.NDArray[np.int64]
 
 
+MOST_EXPERTS = 4096
+"""A first axis longer than this counts no experts: each would get findings of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """How the units (blocks, or single values) of a tensor lie.
@@ -67,6 +71,18 @@ class Geometry:
             row=row % self.rows_per_expert if self.rows_per_expert else row,
             byte_offset=self.offset + row * self.per_row * self.block_bytes,
         )
+
+    def tally_dead_rows(self, rows: Index) -> list[tuple[TallyKey, Tally]]:
+        """Return the tallies, one an expert, of dead rows (ascending numbers over all experts)."""
+        if rows.size == 0 or self.rows < 2:  # a vector is no row among others
+            return []
+        tallies: list[tuple[TallyKey, Tally]] = []
+        for expert, members in self.by_expert(rows):
+            tally = Tally(count=int(members.size))
+            shown = rows[members[:MAX_LOCATIONS]].tolist()
+            tally.places = [(row, self.row_place(row)) for row in shown]
+            tallies.append(((Offence.DEAD_ROW, None, expert), tally))
+        return tallies
 
     def by_expert(self, rows: Index) -> list[tuple[int | None, Index]]:
         """Return the positions in `rows` (ascending row numbers) that fall on each expert."""
@@ -121,7 +137,7 @@ def geometry_of(tensor: StoredTensor, encoding: type[Encoding]) -> Geometry:
     columns = shape[-1] if shape else 1
     rows = tensor.size // columns if columns else 0
     named = "exps" in tensor.name or "expert" in tensor.name
-    experts = len(shape) == 3 and (encoding.kind == "block" or named)
+    experts = len(shape) == 3 and shape[0] <= MOST_EXPERTS and (encoding.kind == "block" or named)
     return Geometry(
         columns=columns,
         rows=rows,

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from qassay.core.source import Bytes
 from qassay.encodings.base import BlockEncoding, per_encoding
 from qassay.encodings.bits import Bits
-from qassay.encodings.fields import BitsField
+from qassay.encodings.fields import BitsField, Health
 
 MAY_BE_ZERO = 1
 MAY_BE_SATURATED = 2
@@ -115,3 +116,31 @@ def scan_plan(encoding: type[BlockEncoding]) -> ScanPlan:
         _regions(encoding),
         forbidden,
     )
+
+
+@per_encoding
+def blank_blocks(encoding: type[BlockEncoding]) -> tuple[Bytes, tuple[Bytes, ...]]:
+    """Return what writers leave for a block of zeros: all scales zero over one constant code.
+
+    Returns:
+        The sign bits of the scales, uint8 `[block_bytes]`, which do not matter, and the blocks.
+        No blocks where no scale can be zero, as with powers of two.
+    """
+    signs = np.zeros(encoding.block_bytes, np.uint8)
+    for field in encoding.scale_fields.values():
+        if not (field.health & int(Health.ZERO)).any():
+            return signs, ()
+        if field.format == "f16":
+            signs[field.offset + 1] = 0x80
+    bits = encoding.code_bits()
+    blanks = {0, *encoding.codes.zeros(bits), *encoding.codes.blank}
+    subs = {0} if encoding.sub_scales is None else {0, encoding.sub_scales.zero}
+    patterns = []
+    for code in sorted(blanks):
+        for sub in sorted(subs):
+            block = np.zeros((1, encoding.block_bytes), np.uint8)
+            bits.pack(code, block)
+            if encoding.sub_scales is not None:
+                encoding.sub_scales.bits(encoding.runs).pack(sub, block)
+            patterns.append(block[0])
+    return signs, tuple(patterns)

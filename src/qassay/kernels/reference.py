@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,9 @@ from qassay.encodings.base import BlockEncoding, Floats
 from qassay.kernels.plan import MAY_BE_SATURATED, MAY_BE_ZERO, ScanPlan
 
 Index = npt.NDArray[np.int64]
+
+PIECE = 1 << 16
+"""Offending values that are looked at together: bounds memory when every value offends."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,16 +43,18 @@ class ValueScan:
         smallest: Smallest non-zero pattern, 0 when all are zero.
         zero: Number of zeros.
         subnormal: Number of non-zero patterns below the smallest normal.
-        small_at: Ascending indices of non-zero patterns at or below the `small` limit asked for.
+        small: Number of non-zero patterns at or below the `small` limit asked for.
         dead_rows: Ascending indices of rows of zeros.
+        marks: Where `locate_small` need not look; what it means is the kernels' own affair.
     """
 
     largest: int
     smallest: int
     zero: int
     subnormal: int
-    small_at: Index
+    small: int
     dead_rows: Index
+    marks: npt.NDArray[np.uint8]
 
 
 def scan_blocks(blocks: Bytes, plan: ScanPlan) -> BlockScan:
@@ -95,9 +101,21 @@ def scan_values(
         smallest=int(nonzero.min()) if nonzero.size else 0,
         zero=magnitude.size - nonzero.size,
         subnormal=int((nonzero < kind(least_normal)).sum()),
-        small_at=np.flatnonzero((magnitude <= kind(small)) & (magnitude != 0)),
+        small=int((nonzero <= kind(small)).sum()),
         dead_rows=np.flatnonzero(~rows),
+        marks=np.zeros(0, np.uint8),
     )
+
+
+def locate_small(
+    bits: npt.NDArray[np.unsignedinteger], columns: int, small: int, scan: ValueScan
+) -> Iterator[Index]:
+    """Yield the ascending indices of small values, at most `PIECE` at a time."""
+    del columns, scan
+    mask = bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1)
+    for start in range(0, bits.size, PIECE):
+        magnitude = bits[start : start + PIECE] & mask
+        yield np.flatnonzero((magnitude <= small) & (magnitude != 0)) + start
 
 
 def locate(
@@ -123,6 +141,11 @@ def count_codes(blocks: Bytes, encoding: type[BlockEncoding]) -> npt.NDArray[np.
     low, high = encoding.codes.range(bits)
     codes = bits.unpack(blocks).reshape(-1)
     return np.bincount(codes - np.int16(low), minlength=high - low + 1)
+
+
+def unpack_codes(blocks: Bytes, encoding: type[BlockEncoding]) -> npt.NDArray[np.int16]:
+    """Return the stored codes `[n, block]` of blocks `[n, block_bytes]`."""
+    return encoding.code_bits().unpack(blocks)
 
 
 def dequantize(raw: Bytes, encoding: type[BlockEncoding]) -> Floats:

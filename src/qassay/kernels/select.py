@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from qassay.core.errors import UsageError
@@ -30,6 +31,8 @@ class Kernels:
         scan_blocks: Scans blocks for what a plan says.
         locate: Finds the blocks whose scale field holds one of some patterns.
         scan_values: Scans rows of plain floats.
+        locate_small: Finds the small values that such a scan counted, a bounded number at a time.
+        unpack_codes: Takes the stored codes out of blocks.
         count_codes: Counts stored codes.
         dequantize: Decodes blocks to float32.
     """
@@ -38,6 +41,10 @@ class Kernels:
     scan_blocks: Callable[[Bytes, ScanPlan], reference.BlockScan]
     locate: Callable[[Bytes, int, int, npt.NDArray[Any], int], npt.NDArray[Any]]
     scan_values: Callable[[npt.NDArray[Any], int, int, int], reference.ValueScan]
+    locate_small: Callable[
+        [npt.NDArray[Any], int, int, reference.ValueScan], Iterator[npt.NDArray[Any]]
+    ]
+    unpack_codes: Callable[[Bytes, type[BlockEncoding]], npt.NDArray[np.int16]]
     count_codes: Callable[[Bytes, type[BlockEncoding]], npt.NDArray[Any]]
     dequantize: Callable[[Bytes, type[BlockEncoding]], Floats]
 
@@ -47,6 +54,8 @@ REFERENCE = Kernels(
     reference.scan_blocks,
     reference.locate,
     reference.scan_values,
+    reference.locate_small,
+    reference.unpack_codes,
     reference.count_codes,
     reference.dequantize,
 )
@@ -66,6 +75,8 @@ FAST = Kernels(
     _lazy("fast_blocks", "scan_blocks"),
     _lazy("fast_blocks", "locate"),
     _lazy("fast_values", "scan_values"),
+    _lazy("fast_values", "locate_small"),
+    _lazy("fast_codes", "unpack_codes"),
     _lazy("fast_codes", "count_codes"),
     _lazy("fast_decode", "dequantize"),
 )

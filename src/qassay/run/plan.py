@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from qassay.kernels.geometry import Geometry
 
+MOST_ROWS = 1 << 18
+"""Rows in a chunk: what is kept for each row must stay small however short the rows are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -28,7 +31,7 @@ def chunks_of(tensor: int, geometry: Geometry, chunk_bytes: int) -> Iterator[Chu
     per_chunk = max(1, chunk_bytes // geometry.block_bytes)
     per_row = geometry.per_row
     if per_chunk >= per_row:
-        step = per_chunk // per_row * per_row
+        step = min(per_chunk // per_row, MOST_ROWS) * per_row
         for start in range(0, geometry.units, step):
             yield Chunk(tensor, start, min(step, geometry.units - start))
         return
