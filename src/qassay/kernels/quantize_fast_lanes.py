@@ -131,7 +131,7 @@ def load(_typing: Any, array: Any, offset: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         at = _address(context, builder, signature.args[0], given[0], given[1], _FLOAT)
-        return builder.load(at, align=4)
+        return builder.load(at, align=1)
 
     return FLOATS(array, offset), generate
 
@@ -142,7 +142,7 @@ def store(_typing: Any, array: Any, offset: Any, value: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         at = _address(context, builder, signature.args[0], given[0], given[1], _FLOAT)
-        builder.store(given[2], at, align=4)
+        builder.store(given[2], at, align=1)
         return context.get_dummy_value()
 
     return types.void(array, offset, value), generate

@@ -32,6 +32,7 @@ from qassay.kernels.quantize_fast_lanes import (
     whole,
 )
 from qassay.kernels.quantize_fast_parts import in_threads
+from qassay.kernels.quantize_reference_legacy import LOG2_LEAST
 from qassay.kernels.quantize_reference_parts import LARGEST
 
 _BLOCK = 2 * LANES
@@ -228,12 +229,13 @@ def _best_index(value, products):
 @helper
 def _log2_floor(bits, steps):
     """Return `floorf(log2f(x))` from the bits of a finite positive x."""
+    lowest = 0
     if bits < 0x00800000:
-        scaled = float_bits(np.float32(bits))
-        return np.int64(scaled >> 23) - 127 - 149
-    exponent = np.int64(bits >> 23)
-    above = 1 if np.int64(bits & 0x7FFFFF) >= np.int64(steps[exponent]) else 0
-    return exponent - 127 + above
+        bits = float_bits(np.float32(bits))
+        lowest = LOG2_LEAST
+    exponent = np.int64(bits >> 23) - 127 - lowest
+    above = 1 if np.int64(bits & 0x7FFFFF) >= np.int64(steps[exponent + LOG2_LEAST]) else 0
+    return exponent + above
 
 
 @kernel
@@ -268,7 +270,7 @@ def _blocks(
         work(flat, first, last, out, *own)
 
     in_threads(run, blocks, flat.size, _STEP, jobs)
-    return out.reshape(rows.shape[0], -1)
+    return out.reshape(rows.shape[0], rows.shape[1] // _BLOCK * block_bytes)
 
 
 def q4_0(rows: Floats, jobs: int | None = None) -> Bytes:

@@ -319,7 +319,7 @@ def quantize_blocks(
 ) -> Bytes:
     """Run one of two kernels over all super-blocks of `rows`.
 
-    Batches that hold a NaN are left to the reference. Where two NaN meet, x86 keeps the first
+    What holds a NaN, or is weighed by one, is left to the reference. Where two NaN meet, x86 keeps the first
     operand's payload, which shows in the codes, and LLVM does not keep the order of operands.
 
     Args:
@@ -347,7 +347,10 @@ def quantize_blocks(
             kernels[1](flat, importance, row_blocks, tables[1], *where)
 
     in_threads(work, blocks, flat.size, LANES, jobs)
-    if marks.any():
+    marked = marks.reshape(rows.shape[0], row_blocks)
+    if importance is not None:
+        marked[:, np.isnan(importance.reshape(row_blocks, SUPER)).any(axis=1)] = 1
+    if marked.any():
         shaped = out.reshape(rows.shape[0], row_blocks, block_bytes)
-        _redo(reference, rows, importance, marks.reshape(-1, row_blocks), shaped)
+        _redo(reference, rows, importance, marked, shaped)
     return out.reshape(rows.shape[0], row_blocks * block_bytes)

@@ -49,8 +49,8 @@ _BLOCK = 32
 _TOP4, _TOP5 = np.float32(15), np.float32(31)
 
 
-@helper
-def _mean_squares(x, rows, length, means):
+@kernel
+def _means(x, rows, length, means):
     """Write the mean square of each row, summed one after the other."""
     for row in range(rows):
         total = ZERO
@@ -158,11 +158,6 @@ def _q5_1(x, importance, row_blocks, means, table, first, end, out, marks, own):
         scatter(own.raw, 24, start, count, out)
 
 
-@kernel
-def _means(x, rows, length, means):
-    _mean_squares(x, rows, length, means)
-
-
 def _searched(
     work: Callable[..., Any],
     table: Floats,
@@ -172,7 +167,9 @@ def _searched(
     block_bytes: int,
     jobs: int | None,
 ) -> Bytes:
-    """Run a kernel over all blocks; rows that hold a NaN are left to the reference."""
+    """Run a kernel over all blocks; NaN are left to the reference, see `quantize_blocks`."""
+    if np.isnan(importance).any():
+        return slow(rows, importance)
     flat = rows.reshape(-1)
     blocks = flat.size // _BLOCK
     row_blocks = rows.shape[1] // _BLOCK
@@ -186,8 +183,8 @@ def _searched(
         work(flat, importance, row_blocks, means, table, first, last, out, marks, own)
 
     in_threads(run, blocks, flat.size, LANES, jobs)
-    shaped = out.reshape(rows.shape[0], -1)
-    odd = np.flatnonzero(marks.reshape(rows.shape[0], -1).any(axis=1))
+    shaped = out.reshape(rows.shape[0], row_blocks * block_bytes)
+    odd = np.flatnonzero(marks.reshape(rows.shape[0], row_blocks).any(axis=1))
     if odd.size:
         shaped[odd] = slow(rows[odd], importance)
     return shaped

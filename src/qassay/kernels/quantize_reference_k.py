@@ -21,6 +21,8 @@ from qassay.kernels.quantize_reference_parts import (
     in_pieces,
     largest,
     nearest,
+    over,
+    plus,
     serial_sum,
     spread_weights,
     sub_blocks,
@@ -85,8 +87,8 @@ def _recoded(
     Returns:
         Codes `[n, 256]`, raised by `-least`.
     """
-    shifted = x if low is None else low + x
-    fresh = np.clip(nearest(shifted / scale), least, top) - np.int32(least)
+    shifted = x if low is None else plus(low, x)
+    fresh = np.clip(nearest(over(shifted, scale)), least, top) - np.int32(least)
     chosen = np.where(scale != 0, fresh.astype(np.uint8), codes.astype(np.uint8))
     return chosen.T.reshape(-1, _SUPER)
 

@@ -30,6 +30,8 @@ from qassay.kernels.quantize_reference_search import (
     symmetric,
 )
 
+LOG2_LEAST = 149
+"""Minus the exponent of the smallest subnormal."""
 _BLOCK = 32
 _ZERO = np.float32(0)
 
@@ -163,9 +165,10 @@ def log2_steps() -> npt.NDArray[np.uint32]:
     """Return the first mantissa of each binade whose `floorf(log2f(x))` is one too high.
 
     log2f rounds to float32, so just below a power of two it is that power's exponent; the
-    further from 1, the wider that margin. Indexed by the biased exponent.
+    further from 1, the wider that margin. Indexed by the exponent plus `LOG2_LEAST`; a mantissa
+    is what follows the leading 1, subnormals shifted up to have one.
     """
-    exponent = np.arange(-126, 128)
+    exponent = np.arange(-LOG2_LEAST, 128)
     low = np.zeros(exponent.shape, np.int64)
     high = np.full(exponent.shape, 1 << 23, np.int64)
     while (low < high).any():
@@ -176,7 +179,7 @@ def log2_steps() -> npt.NDArray[np.uint32]:
         searching = low < high
         high = np.where(searching & reaches, middle, high)
         low = np.where(searching & ~reaches, middle + 1, low)
-    return np.concatenate([[1 << 23], low, [1 << 23]]).astype(np.uint32)
+    return low.astype(np.uint32)
 
 
 def floor_log2(values: Floats) -> Ints:
@@ -185,9 +188,7 @@ def floor_log2(values: Floats) -> Ints:
     # frexp gives 0.5 <= mantissa < 1; subnormals come out as if they had all their bits.
     bits = mantissa.view(np.uint32) & np.uint32(0x7FFFFF)
     power = exponent.astype(np.int32) - np.int32(1)
-    normal = power >= -126
-    steps = log2_steps()[np.where(normal, power + 127, 0)]
-    return power + (normal & (bits >= steps)).astype(np.int32)
+    return power + (bits >= log2_steps()[power + LOG2_LEAST]).astype(np.int32)
 
 
 def _mxfp4(rows: Floats, _importance: Floats | None) -> Bytes:

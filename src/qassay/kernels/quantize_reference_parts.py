@@ -39,6 +39,41 @@ def floats(integers: npt.NDArray[Any]) -> Floats:
     return integers.astype(np.float32)
 
 
+def _first_nan(left: Floats, right: Floats, result: Floats) -> Floats:
+    """Put in what x86 leaves where an operand is NaN: the left one, made quiet, else the right.
+
+    NumPy's own order of operands differs between the body and the tail of an array.
+    """
+    nan = np.isnan(result)
+    if not nan.any():
+        return result
+    quiet = np.uint32(0x00400000)
+    left, right = np.broadcast_arrays(left, right)
+    kept = np.where(np.isnan(left), left, right)
+    kept = (np.ascontiguousarray(kept).view(np.uint32) | quiet).view(np.float32)
+    return np.where(np.isnan(left) | np.isnan(right), kept, result)
+
+
+def plus(left: Floats, right: Floats) -> Floats:
+    """Add; of two NaN the left one's payload and sign stay."""
+    return _first_nan(left, right, left + right)
+
+
+def minus(left: Floats, right: Floats) -> Floats:
+    """Subtract; of two NaN the left one's payload and sign stay."""
+    return _first_nan(left, right, left - right)
+
+
+def times(left: Floats, right: Floats) -> Floats:
+    """Multiply; of two NaN the left one's payload and sign stay."""
+    return _first_nan(left, right, left * right)
+
+
+def over(left: Floats, right: Floats) -> Floats:
+    """Divide; of two NaN the left one's payload and sign stay."""
+    return _first_nan(left, right, np.divide(left, right))
+
+
 def truncated(values: Floats) -> Ints:
     """Convert to integers towards zero as x86 does: what has no int32 becomes -2^31.
 
@@ -81,13 +116,13 @@ def serial_sum(terms: Floats) -> Floats:
     """Add float32 `[element, ...]` over elements one after the other, from zero on."""
     total = np.zeros(terms.shape[1:], np.float32)
     for term in terms:
-        total = total + term
+        total = plus(total, term)
     return total
 
 
 def spread_weights(x: Floats, importance: Floats, mean_square: Floats) -> Floats:
     """Return importance * sqrt(mean_square + x^2)."""
-    return importance * np.sqrt(mean_square + x * x)
+    return times(importance, np.sqrt(plus(mean_square, x * x)))
 
 
 def sub_blocks(blocks: Floats, length: int) -> Floats:
@@ -105,7 +140,7 @@ def in_pieces(
     out = np.empty((rows.shape[0], row_bytes), np.uint8)
     step = max(1, _PIECE // max(1, rows.shape[1]))
     with np.errstate(all="ignore"):
-        for first in range(0, rows.shape[0], step):
+        for first in range(0, rows.shape[0] if out.size else 0, step):
             part = rows[first : first + step]
             out[first : first + step] = work(part, importance).reshape(-1, row_bytes)
     return out

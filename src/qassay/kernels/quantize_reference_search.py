@@ -16,8 +16,11 @@ from qassay.kernels.quantize_reference_parts import (
     Ints,
     floats,
     largest,
+    minus,
     nearest,
+    over,
     serial_sum,
+    times,
 )
 
 _TENTH = np.float32(0.1)
@@ -102,10 +105,10 @@ def affine(x: Floats, w: Floats, how: Affine) -> tuple[Floats, Floats, Bytes]:
     flat, lowest = high == low, low
     inverse = np.float32(how.top) / (high - low)
     scale: Floats = np.float32(1) / inverse
-    codes = _clamped((x - low) * inverse, 0, how.top)
+    codes = _clamped(times(minus(x, low), inverse), 0, how.top)
     best = _error(x, w, codes, scale, low, how)
     for numerator in how.numerators():
-        tried = _clamped((x - low) * (numerator / (high - low)), 0, how.top)
+        tried = _clamped(times(minus(x, low), numerator / (high - low)), 0, how.top)
         wl = w * tried
         sum_l, sum_l2, sum_xl = serial_sum(wl), serial_sum(wl * tried), serial_sum(wl * x)
         determinant = sum_w * sum_l2 - sum_l * sum_l
@@ -132,7 +135,7 @@ def symmetric(x: Floats, w: Floats, top: int) -> tuple[Floats, Ints]:
         The scales `[sub-block]` and the codes raised by `top`; an all-zero sub-block has codes 0.
     """
     most, signed = largest(x)
-    wx = w * x
+    wx = times(w, x)
     scale = best = np.zeros(x.shape[1:], np.float32)
     codes = np.zeros(x.shape, np.int32)
     for candidate, numerator in enumerate(symmetric_numerators(top)):
@@ -141,10 +144,10 @@ def symmetric(x: Floats, w: Floats, top: int) -> tuple[Floats, Ints]:
         sum_lx, sum_l2 = serial_sum(wx * numbers), serial_sum(w * numbers * numbers)
         if candidate == 0:
             wins = np.ones(scale.shape, bool)
-            this = np.where(sum_l2 != 0, sum_lx / sum_l2, np.float32(0))
+            this = np.where(sum_l2 != 0, over(sum_lx, sum_l2), np.float32(0))
         else:
             wins = (sum_l2 > 0) & (sum_lx * sum_lx > best * sum_l2)
-            this = sum_lx / sum_l2
+            this = over(sum_lx, sum_l2)
         codes = np.where(wins, tried + np.int32(top), codes)
         scale = np.where(wins, this, scale)
         best = np.where(wins, this * sum_lx, best)
@@ -159,17 +162,17 @@ def positive(x: Floats, w: Floats, top: int) -> tuple[Floats, Bytes]:
         most = np.where(most > row, most, row)
     numerators = positive_numerators(top)
     inverse = numerators[0] / most
-    codes = floats(nearest(inverse * x).astype(np.uint8))
+    codes = floats(nearest(times(inverse, x)).astype(np.uint8))
     best = _square_error(x, w, codes, np.float32(1) / inverse)
     for numerator in numerators[1:]:
         this = numerator / most
-        tried = floats(np.minimum(nearest(this * x), top))
+        tried = floats(np.minimum(nearest(times(this, x)), top))
         error = _square_error(x, w, tried, np.float32(1) / this)
         wins = error < best
         best, inverse = np.where(wins, error, best), np.where(wins, this, inverse)
-    chosen = np.minimum(nearest(inverse * x), top)
+    chosen = np.minimum(nearest(times(inverse, x)), top)
     numbers = floats(chosen)
-    sum_lx, sum_l2 = serial_sum(w * x * numbers), serial_sum(w * numbers * numbers)
+    sum_lx, sum_l2 = serial_sum(times(w, x) * numbers), serial_sum(w * numbers * numbers)
     stored = chosen.astype(np.uint8).astype(np.int32)
     for _ in range(_SWEEPS):
         changed = False
@@ -207,7 +210,7 @@ def refined(x: Floats, top: int) -> tuple[Floats, Ints]:
     w = x * x
     codes = np.clip(nearest(np.float32(-top) / signed * x), -top, top - 1)
     numbers = floats(codes)
-    sum_lx, sum_l2 = serial_sum(w * x * numbers), serial_sum(w * numbers * numbers)
+    sum_lx, sum_l2 = serial_sum(times(w, x) * numbers), serial_sum(w * numbers * numbers)
     for _ in range(_SWEEPS):
         changed = False
         for i, (value, weight) in enumerate(zip(x, w, strict=True)):
