@@ -13,7 +13,7 @@ from qassay.core.stats import Histogram, Offence, ValueStats, merge_tallies
 from qassay.encodings.base import BlockEncoding, Blocks, Encoding, PlainEncoding
 from qassay.encodings.fields import Health, Role, ScaleField
 from qassay.kernels.chunk import CODE_SAMPLE, ChunkStats, Front
-from qassay.kernels.geometry import Geometry
+from qassay.kernels.geometry import Geometry, runs
 from qassay.kernels.plan import blank_blocks, scan_plan
 from qassay.kernels.reference import PIECE, ValueScan
 from qassay.kernels.select import Kernels
@@ -68,7 +68,10 @@ class BlockCollector:
             doubtful += self._scale(chunk, scale, blocks, start)
         if scan.forbidden:
             self._forbidden(chunk, blocks, start)
-        self._settle(chunk, blocks, np.unique(np.concatenate(doubtful)), start)
+        hit = np.zeros(blocks.shape[0], bool)
+        for at in doubtful:
+            hit[at] = True
+        self._settle(chunk, blocks, np.flatnonzero(hit), start)
         counted = blocks if self.all_codes else blocks[: max(0, CODE_SAMPLE - start)]
         if counted.shape[0]:
             chunk.codes = (self.kernels.count_codes(counted, encoding), counted.shape[0])
@@ -226,9 +229,9 @@ class _RowCounter:
 
     def add(self, rows: Index) -> None:
         """Count a zero block for each number in `rows`."""
-        numbers, units = np.unique(rows, return_counts=True)
-        if numbers.size == 0:
+        if rows.size == 0:
             return
+        numbers, units = runs(rows)
         if numbers[0] == self._row:
             units[0] += self._units
         else:

@@ -17,6 +17,12 @@ from qassay.encodings.base import Encoding
 Index = npt.NDArray[np.int64]
 
 
+def runs(ascending: Index) -> tuple[Index, Index]:
+    """Return the different values of an ascending array that is not empty, and how often each."""
+    starts = np.flatnonzero(np.diff(ascending, prepend=ascending[0] - 1))
+    return ascending[starts], np.diff(starts, append=ascending.size)
+
+
 MOST_EXPERTS = 4096
 """A first axis longer than this counts no experts: each would get findings of its own."""
 
@@ -88,11 +94,13 @@ class Geometry:
         """Return the positions in `rows` (ascending row numbers) that fall on each expert."""
         if self.rows_per_expert is None:
             return [(None, np.arange(rows.size))]
-        found, starts = np.unique(rows // self.rows_per_expert, return_index=True)
-        ends = np.append(starts[1:], rows.size)[: found.size]
+        if rows.size == 0:
+            return []
+        experts, counts = runs(rows // self.rows_per_expert)
+        ends = np.cumsum(counts)
         return [
-            (int(expert), np.arange(start, end))
-            for expert, start, end in zip(found, starts, ends, strict=True)
+            (int(expert), np.arange(end - count, end))
+            for expert, count, end in zip(experts, counts, ends, strict=True)
         ]
 
     def tally(

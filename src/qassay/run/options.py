@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from qassay.core.finding import Severity
 
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 8 << 20
 """Bytes read at a time: large enough to hide the cost of a task, small beside any memory."""
 
 
