@@ -203,7 +203,7 @@ def _report_missing(
     reading.skipped.append(Skipped(reading.display(shard), lost))
     log.add(
         "Q005",
-        f"shard '{safe(shard)}', which holds {len(tensors)} tensors by the index (the first is "
+        f"shard '{safe(shard)}', which the index names for {len(tensors)} tensor(s) (the first is "
         f"'{safe(tensors[0])}'), cannot be read: {found}",
         expected=f"the file '{safe(shard)}'",
         found=found,
@@ -279,7 +279,7 @@ def check_numbers(reading: FolderReading, named: set[str]) -> None:
             f"{missing} of {total} shards named '{safe(base)}-...-of-...{suffix}' are missing; the "
             f"first is number {first}",
             expected=f"{total} files",
-            found=f"{total - missing} files",
+            found=f"{total - missing} of them",
             missing=missing,
         )
 

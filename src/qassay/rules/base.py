@@ -18,6 +18,11 @@ MANUAL_SECTIONS = ("What it does", "Why it is bad", "How to fix it", "Example")
 """Headings that every rule's docstring has, in this order; a rule's docstring is its manual."""
 
 
+def share_of(count: int, total: int, noun: str) -> str:
+    """Return `3 of 1,024 blocks`; `noun` is the plural."""
+    return f"{count:,} of {total:,} {noun if total != 1 else noun.removesuffix('s')}"
+
+
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
     """What a rule sees of one tensor that was read."""

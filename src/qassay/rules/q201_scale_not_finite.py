@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
-from qassay.rules.base import TensorFacts, TensorRule
+from qassay.rules.base import TensorFacts, TensorRule, share_of
 
 
 class ScaleNotFinite(TensorRule, code="Q201", name="scale-not-finite"):
@@ -38,10 +38,10 @@ class ScaleNotFinite(TensorRule, code="Q201", name="scale-not-finite"):
         for field, expert, tally in tensor.stats.offences(Offence.SCALE_NOT_FINITE):
             first = tally.locations[0].value
             shown = f"{first:g}".replace("nan", "NaN") if isinstance(first, float) else first
-            noun = "block" if tensor.stats.units == 1 else "blocks"
+            share = share_of(tally.count, tensor.stats.units, "blocks")
             verb = "has" if tally.count == 1 else "have"
             yield self.finding(
-                f"{tally.count} of {tensor.stats.units} {noun} {verb} a scale {field} that is NaN"
+                f"{share} {verb} a scale {field} that is NaN"
                 f" or infinite (the first is {shown}); expected a finite number",
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,

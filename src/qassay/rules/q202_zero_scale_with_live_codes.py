@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
-from qassay.rules.base import TensorFacts, TensorRule
+from qassay.rules.base import TensorFacts, TensorRule, share_of
 
 
 class ZeroScaleWithLiveCodes(TensorRule, code="Q202", name="zero-scale-with-live-codes"):
@@ -37,9 +37,10 @@ class ZeroScaleWithLiveCodes(TensorRule, code="Q202", name="zero-scale-with-live
     def check(self, tensor: TensorFacts) -> Iterator[Finding]:
         """Yield one finding for each scale field (and expert) with such blocks."""
         for field, expert, tally in tensor.stats.offences(Offence.ZERO_SCALE_LIVE_CODES):
+            share = share_of(tally.count, tensor.stats.units, "blocks")
             verb = "has" if tally.count == 1 else "have"
             yield self.finding(
-                f"{tally.count} of {tensor.stats.units} blocks {verb} scale {field} = 0 over codes"
+                f"{share} {verb} scale {field} = 0 over codes"
                 " that are not zero; expected a scale other than 0, or blank codes",
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,

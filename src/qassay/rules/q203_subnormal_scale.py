@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
-from qassay.rules.base import TensorFacts, TensorRule
+from qassay.rules.base import TensorFacts, TensorRule, share_of
 
 
 class SubnormalScale(TensorRule, code="Q203", name="subnormal-scale"):
@@ -37,9 +37,10 @@ class SubnormalScale(TensorRule, code="Q203", name="subnormal-scale"):
         for field, expert, tally in tensor.stats.offences(Offence.SUBNORMAL_SCALE):
             scales = tensor.stats.scales.get(field or "")
             least = scales.min_nonzero if scales else None
+            share = share_of(tally.count, tensor.stats.units, "blocks")
             verb = "has" if tally.count == 1 else "have"
             yield self.finding(
-                f"{tally.count} of {tensor.stats.units} blocks {verb} a subnormal scale {field};"
+                f"{share} {verb} a subnormal scale {field};"
                 " expected a magnitude of 6.1e-5 or more"
                 + (f" (the smallest in the tensor is {least:.3g})" if least is not None else ""),
                 path=tensor.stored.path,

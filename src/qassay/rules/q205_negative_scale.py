@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
-from qassay.rules.base import TensorFacts, TensorRule
+from qassay.rules.base import TensorFacts, TensorRule, share_of
 
 
 class NegativeScale(TensorRule, code="Q205", name="negative-scale"):
@@ -39,9 +39,10 @@ class NegativeScale(TensorRule, code="Q205", name="negative-scale"):
         for field, expert, tally in tensor.stats.offences(Offence.NEGATIVE_SCALE):
             first = tally.locations[0].value
             shown = f"{first:.4g}" if isinstance(first, float) else first
+            share = share_of(tally.count, tensor.stats.units, "blocks")
             verb = "has" if tally.count == 1 else "have"
             yield self.finding(
-                f"{tally.count} of {tensor.stats.units} blocks {verb} a negative scale {field}"
+                f"{share} {verb} a negative scale {field}"
                 f" (the first is {shown}); expected none below 0",
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
-from qassay.rules.base import TensorFacts, TensorRule
+from qassay.rules.base import TensorFacts, TensorRule, share_of
 
 
 class DeadBlocks(TensorRule, code="Q301", name="dead-blocks"):
@@ -43,10 +43,11 @@ class DeadBlocks(TensorRule, code="Q301", name="dead-blocks"):
             if expert is not None:
                 units //= max(1, tensor.stored.shape[0])
             in_rows = min(tally.count, dead_rows.get(expert, 0) * max(1, columns // block))
+            share = share_of(tally.count, units, "blocks")
             verb = "holds" if tally.count == 1 else "hold"
             yield self.finding(
-                f"{tally.count} of {units} blocks ({tally.count / units:.3g} of all) {verb} zeros"
-                f" only, {in_rows} of them in rows that are zero as a whole",
+                f"{share} ({tally.count / units:.1%}) {verb} zeros"
+                f" only, {in_rows:,} of them in rows that are zero as a whole",
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,
                 expert=expert,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
-from qassay.rules.base import TensorFacts, TensorRule
+from qassay.rules.base import TensorFacts, TensorRule, share_of
 
 
 class SaturatedCodes(TensorRule, code="Q302", name="saturated-codes"):
@@ -37,10 +37,10 @@ class SaturatedCodes(TensorRule, code="Q302", name="saturated-codes"):
         """Yield one finding for each expert with such blocks."""
         units = tensor.stats.units
         for _, expert, tally in tensor.stats.offences(Offence.SATURATED_BLOCK):
+            share = share_of(tally.count, units, "blocks")
             verb = "has" if tally.count == 1 else "have"
             yield self.finding(
-                f"{tally.count} of {units} blocks {verb} only codes at the ends of their range;"
-                " expected codes in between",
+                f"{share} {verb} only codes at the ends of their range; expected codes in between",
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,
                 expert=expert,

@@ -44,7 +44,8 @@ class CodeOutOfRange(TensorRule, code="Q303", name="code-out-of-range"):
             reason, spare = _judge(tensor.encoding, field, first)
             what = f"{noun} hold" if tally.count > 1 else f"{noun[:-1]} holds"
             yield self.finding(
-                f"{tally.count} {what} a code that no writer produces from finite weights (the first is {first});"
+                f"{tally.count:,} {what} a code that no writer produces from finite weights"
+                f" (the first is {first});"
                 f" expected {'one that a writer produces' if blocks else '0 or 1'}{reason}",
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
-from qassay.rules.base import TensorFacts, TensorRule
+from qassay.rules.base import TensorFacts, TensorRule, share_of
 
 
 class ValueNotFinite(TensorRule, code="Q401", name="value-not-finite"):
@@ -36,11 +36,10 @@ class ValueNotFinite(TensorRule, code="Q401", name="value-not-finite"):
         """Yield one finding for each expert with such values."""
         for _, expert, tally in tensor.stats.offences(Offence.VALUE_NOT_FINITE):
             nan, inf = tally.parts["nan"], tally.parts["inf"]
-            noun = "value" if tensor.stats.units == 1 else "values"
+            share = share_of(tally.count, tensor.stats.units, "values")
             verb = "is" if tally.count == 1 else "are"
             yield self.finding(
-                f"{tally.count} of {tensor.stats.units} {noun} {verb} not finite ({nan} NaN,"
-                f" {inf} infinite); expected finite numbers",
+                f"{share} {verb} not finite ({nan} NaN, {inf} infinite); expected finite numbers",
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,
                 expert=expert,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence, Tally
-from qassay.rules.base import TensorFacts, TensorRule
+from qassay.rules.base import TensorFacts, TensorRule, share_of
 
 
 class DeadRows(TensorRule, code="Q402", name="dead-rows"):
@@ -43,10 +43,11 @@ class DeadRows(TensorRule, code="Q402", name="dead-rows"):
             return
         for _, expert, tally in tallies:
             rows = stats.rows if expert is None else stats.rows // shape[0]
+            share = share_of(tally.count, rows, "rows")
             verb = "holds" if tally.count == 1 else "hold"
-            message = f"{tally.count} of {rows} rows {verb} zeros only"
+            message = f"{share} {verb} zeros only"
             if tally.count == rows:
-                message = f"the whole expert is zero: all of its {rows} rows are"
+                message = f"the whole expert is zero: all of its {rows:,} rows are"
             yield self.finding(
                 message,
                 path=tensor.stored.path,
@@ -59,7 +60,7 @@ class DeadRows(TensorRule, code="Q402", name="dead-rows"):
     def _dead_tensor(self, tensor: TensorFacts, first: Tally) -> Finding:
         rows = tensor.stats.rows
         return self.finding(
-            f"the whole tensor is zero: all of its {rows} rows are",
+            f"the whole tensor is zero: all of its {rows:,} rows are",
             path=tensor.stored.path,
             tensor=tensor.stored.name,
             tally=first,

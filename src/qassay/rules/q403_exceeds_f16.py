@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
-from qassay.rules.base import TensorFacts, TensorRule
+from qassay.rules.base import TensorFacts, TensorRule, share_of
 
 
 class ExceedsF16(TensorRule, code="Q403", name="exceeds-f16"):
@@ -36,9 +36,10 @@ class ExceedsF16(TensorRule, code="Q403", name="exceeds-f16"):
         values = tensor.stats.values
         for _, expert, tally in tensor.stats.offences(Offence.EXCEEDS_F16):
             largest = values.max if values else None
+            share = share_of(tally.count, tensor.stats.units, "values")
             verb = "is" if tally.count == 1 else "are"
             yield self.finding(
-                f"{tally.count} of {tensor.stats.units} values {verb} beyond the range of f16;"
+                f"{share} {verb} beyond the range of f16;"
                 " expected magnitudes below 65520"
                 + (f" (the largest in the tensor is {largest:.6g})" if largest else ""),
                 path=tensor.stored.path,
