@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qassay.core.container import StoredTensor
+from qassay.core.finding import Certainty
 
 LARGEST = 1 << 48
 """A number above this counts no axis: metadata is untrusted."""
@@ -25,6 +26,9 @@ class Contradiction:
         tensor: The tensor whose shape it is.
         offset: Byte offset of the value in its file.
         path: The file of the value, where an offset is known.
+        said: What the message begins with, where `key says claimed` would not be true.
+        value: What stands under the key, where that is not `claimed` itself.
+        certainty: Of the finding.
     """
 
     key: str
@@ -34,6 +38,9 @@ class Contradiction:
     tensor: StoredTensor
     offset: int | None = None
     path: str | None = None
+    said: str = ""
+    value: int | None = None
+    certainty: Certainty = Certainty.PROVEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class AxisRule:
 
     Attributes:
         pattern: Of the whole tensor name; a group `layer` is the number of the layer.
-        axes: Axes that such a tensor has; one with another number is left alone.
+        axes: Axes that such a tensor has.
         axis: The axis compared, negative from the fastest one.
         claim: Name of the claim, looked up by the reader.
         part: What is measured, for messages.
@@ -88,14 +95,17 @@ def nested(config: Mapping[str, Any], *keys: str) -> object:
 def matching(
     tensors: Sequence[StoredTensor], rules: Sequence[AxisRule], family: str
 ) -> Iterator[tuple[StoredTensor, AxisRule, int | None]]:
-    """Yield each tensor with each rule that applies to it, and the number of its layer."""
+    """Yield each tensor with each rule that is about it, and the number of its layer.
+
+    How many axes the tensor has is for the caller to compare with `AxisRule.axes`.
+    """
     wanted = [rule for rule in rules if rule.families is None or family in rule.families]
     for tensor in tensors:
         if not tensor.readable:  # its shape is wrong, and reported as such
             continue
         for rule in wanted:
             match = rule.pattern.fullmatch(tensor.name)
-            if match is not None and len(tensor.shape) == rule.axes:
+            if match is not None:
                 layer = match.groupdict().get("layer")
                 yield tensor, rule, None if layer is None else int(layer)
 

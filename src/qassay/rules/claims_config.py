@@ -82,6 +82,8 @@ def contradictions(container: Container) -> Iterator[Contradiction]:
         if tensor.type.family == "safetensors" and tensor.type.label in _FLOATS
     ]
     for tensor, rule, _ in matching(tensors, _RULES, family):
+        if len(tensor.shape) != rule.axes:
+            continue
         stated = number(nested(text, rule.claim))
         measured = tensor.shape[rule.axis]
         if stated is not None and measured != stated:

@@ -19,11 +19,12 @@ class MetadataContradictsShapes(ContainerRule, code="Q110", name="metadata-contr
 
     ## What it does
     Compares what is stated with the shapes, where both exist: in GGUF the number of tokens (or
-    `vocab_size`), `embedding_length`, `block_count`, `feed_forward_length`, `expert_count` and the
-    head counts; in a checkpoint folder `vocab_size`, `hidden_size`, `intermediate_size` and
-    `num_hidden_layers` of `config.json`, for float tensors of well-known families; and the index
-    of a sharded checkpoint with the shards. Tensors that fail for one reason are one finding,
-    which names the first; `data.tensors` lists up to 100.
+    `vocab_size`), `embedding_length`, `block_count`, `feed_forward_length`, `expert_count`,
+    `expert_feed_forward_length`, the head counts and the number of axes, and the weights of a
+    block with each other and with those of other blocks; in a checkpoint folder `vocab_size`,
+    `hidden_size`, `intermediate_size` and `num_hidden_layers` of `config.json`, for float tensors
+    of well-known families; and the index of a sharded checkpoint with the shards. Tensors that
+    fail for one reason are one finding, which names the first; `data.tensors` lists up to 100.
 
     ## Why it is bad
     A loader that believes the metadata refuses the file or reads past a tensor's rows; a
@@ -55,15 +56,17 @@ class MetadataContradictsShapes(ContainerRule, code="Q110", name="metadata-contr
         first, count = items[0], len(items)
         more = f" (in the first of {count} tensors)" if count > 1 else ""
         verb = "is" if first.part.startswith(("length", "number")) else "are"
-        place = Location(byte_offset=first.offset, value=first.claimed)
+        value = first.claimed if first.value is None else first.value
+        place = Location(byte_offset=first.offset, value=value)
+        said = first.said or f"{safe(first.key)} says {first.claimed}"
         return self.finding(
-            f"{safe(first.key)} says {first.claimed}, and the {first.part} {verb}"
-            f" {first.measured}{more}; expected the same number",
+            f"{said}, and the {first.part} {verb} {first.measured}{more}; expected the same number",
             path=first.path or first.tensor.path,
             tensor=first.tensor.name,
             field=first.key,
             count=count,
             locations=() if first.offset is None else (place,),
+            certainty=first.certainty,
             data={
                 "key": first.key,
                 "expected": first.claimed,

@@ -225,7 +225,8 @@ def _of_metadata() -> Iterator[_Planted]:
     changes: tuple[tuple[str, str, Any, tuple[str, ...]], ...] = (
         ("a token too many", "tokenizer.ggml.tokens", [f"token {index}" for index in range(13)],
          ("token_embd.weight", "output.weight")),
-        ("another width", "llama.embedding_length", 96, ("token_embd.weight", "output.weight")),
+        ("another width", "llama.embedding_length", 96,
+         ("token_embd.weight", "output.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight")),
         ("a block too few", "llama.block_count", 2, ("blk.0.ffn_up.weight",)),
         ("another feed-forward length", "llama.feed_forward_length", 8,
          ("blk.0.ffn_up.weight", "blk.0.ffn_down.weight")),
