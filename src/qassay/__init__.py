@@ -9,6 +9,7 @@
 
     with qassay.open("model.gguf") as model:
         weight = model.tensors["blk.0.ffn_up.weight"].dequantize()   # float32 [N, K]
+    qassay.check_array(weight, to="Q8_0")      # raises qassay.DamagedError
 
 Names are imported when they are first used, so that importing qassay costs next to nothing.
 """
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
         UsageError,
     )
     from qassay.core.finding import Certainty, Finding, Location, Severity
+    from qassay.guards import DamagedError, check_array
     from qassay.report.document import Report
     from qassay.run.model import Model, Tensor
+    from qassay.runtimes.linear import linear
+    from qassay.runtimes.registry import engine
 
 
 _HOMES = {
@@ -44,13 +48,17 @@ _HOMES = {
         "UsageError",
     ),
     "qassay.core.finding": ("Certainty", "Finding", "Location", "Severity"),
+    "qassay.guards": ("DamagedError", "check_array"),
     "qassay.report.document": ("Report",),
     "qassay.run.model": ("Model", "Tensor"),
+    "qassay.runtimes.linear": ("linear",),
+    "qassay.runtimes.registry": ("engine",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Certainty",
+    "DamagedError",
     "DeclarationError",
     "Finding",
     "InputError",
@@ -64,11 +72,17 @@ __all__ = [
     "UsageError",
     "__version__",
     "check",
+    "check_array",
+    "engine",
+    "guards",
+    "linear",
     "open",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "guards":
+        return import_module("qassay.guards")
     if name in _HOME_OF:
         return getattr(import_module(_HOME_OF[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
