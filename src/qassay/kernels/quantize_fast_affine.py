@@ -7,13 +7,13 @@ import numpy as np
 from qassay.core.source import Bytes
 from qassay.encodings.base import Floats
 from qassay.kernels import quantize_reference_k as reference
-from qassay.kernels.jit import helper, kernel
+from qassay.kernels.jit import kernel
 from qassay.kernels.quantize_fast_lanes import (
     LANES,
     ONE,
-    ZERO,
     any_lane,
     clamped,
+    inner,
     load,
     load_bytes,
     magnitude,
@@ -26,6 +26,7 @@ from qassay.kernels.quantize_fast_lanes import (
     store,
     store_bytes,
     whole,
+    zeros,
 )
 from qassay.kernels.quantize_fast_parts import (
     SUPER,
@@ -64,119 +65,119 @@ SCALE, LOW, INVERSE, BASE, FLAT, _SUMS = range(6)
 """Rows of a workspace's parts that the search fills."""
 
 
-@helper
+@inner
 def _error(x, w, at, n, tried, scale, low, absolute):
-    total = splat(ZERO)
+    total = zeros()
     if absolute:
         for i in range(n):
-            difference = scale * load(tried, i * LANES) + low - load(x, at + i * LANES)
-            total = total + load(w, at + i * LANES) * magnitude(difference)
+            difference = scale * load(tried, i) + low - load(x, at + i)
+            total = total + load(w, at + i) * magnitude(difference)
     else:
         for i in range(n):
-            difference = scale * load(tried, i * LANES) + low - load(x, at + i * LANES)
-            total = total + load(w, at + i * LANES) * (difference * difference)
+            difference = scale * load(tried, i) + low - load(x, at + i)
+            total = total + load(w, at + i) * (difference * difference)
     return total
 
 
-@helper
+@inner
 def search_range(x, w, part, n, top, numerators, absolute, tried, parts):
     """Search scale and minimum of sub-block `part` of every lane, as `affine` of the reference."""
-    at = part * n * LANES
+    at = part * n
     last = whole(top)
     low = load(x, at)
     high = low
     sum_w = load(w, at)
     sum_x = sum_w * low
     for i in range(1, n):
-        v = load(x, at + i * LANES)
-        weight = load(w, at + i * LANES)
+        v = load(x, at + i)
+        weight = load(w, at + i)
         low = select(v < low, v, low)
         high = select(v > high, v, high)
         sum_w = sum_w + weight
         sum_x = sum_x + weight * v
-    low = select(low > splat(ZERO), splat(ZERO), low)
+    low = select(low > zeros(), zeros(), low)
     flat = high == low
     lowest = low
     inverse = splat(top) / (high - low)
     scale = splat(ONE) / inverse
     for i in range(n):
-        code = nearest((load(x, at + i * LANES) - low) * inverse)
-        store(tried, i * LANES, number(clamped(code, whole(0), last)))
+        code = nearest((load(x, at + i) - low) * inverse)
+        store(tried, i, number(clamped(code, whole(0), last)))
     best = _error(x, w, at, n, tried, scale, low, absolute)
     base = low
     for candidate in range(numerators.size):
         this = splat(numerators[candidate]) / (high - low)
-        sum_l, sum_l2, sum_xl = splat(ZERO), splat(ZERO), splat(ZERO)
+        sum_l, sum_l2, sum_xl = zeros(), zeros(), zeros()
         for i in range(n):
-            v = load(x, at + i * LANES)
+            v = load(x, at + i)
             code = number(clamped(nearest((v - low) * this), whole(0), last))
-            store(tried, i * LANES, code)
-            wl = load(w, at + i * LANES) * code
+            store(tried, i, code)
+            wl = load(w, at + i) * code
             sum_l = sum_l + wl
             sum_l2 = sum_l2 + wl * code
             sum_xl = sum_xl + wl * v
         determinant = sum_w * sum_l2 - sum_l * sum_l
         this_scale = (sum_w * sum_xl - sum_x * sum_l) / determinant
         this_low = (sum_l2 * sum_x - sum_l * sum_xl) / determinant
-        above = this_low > splat(ZERO)
-        this_low = select(above, splat(ZERO), this_low)
+        above = this_low > zeros()
+        this_low = select(above, zeros(), this_low)
         this_scale = select(above, sum_xl / sum_l2, this_scale)
         error = _error(x, w, at, n, tried, this_scale, this_low, absolute)
-        wins = (determinant > splat(ZERO)) & (error < best)
+        wins = (determinant > zeros()) & (error < best)
         best = select(wins, error, best)
         scale = select(wins, this_scale, scale)
         inverse = select(wins, this, inverse)
         base = select(wins, low, base)
         low = select(wins, this_low, low)
-    store(parts[SCALE], part * LANES, select(flat, splat(ZERO), scale))
-    store(parts[LOW], part * LANES, negated(select(flat, lowest, low)))
-    store(parts[INVERSE], part * LANES, inverse)
-    store(parts[BASE], part * LANES, base)
-    store(parts[FLAT], part * LANES, select(flat, splat(ONE), splat(ZERO)))
+    store(parts[SCALE], part, select(flat, zeros(), scale))
+    store(parts[LOW], part, negated(select(flat, lowest, low)))
+    store(parts[INVERSE], part, inverse)
+    store(parts[BASE], part, base)
+    store(parts[FLAT], part, select(flat, splat(ONE), zeros()))
 
 
-@helper
+@inner
 def _recode(x, part, n, top, d, dm, parts, codes):
     """Code a sub-block with its stored scale; where that is zero, as the search's winner did."""
-    at = part * n * LANES
+    at = part * n
     last = whole(top)
-    zero = d == splat(ZERO)
+    zero = d == zeros()
     for i in range(n):
-        code = nearest((dm + load(x, at + i * LANES)) / d)
-        store_bytes(codes, at + i * LANES, clamped(code, whole(0), last))
+        code = nearest((dm + load(x, at + i)) / d)
+        store_bytes(codes, at + i, clamped(code, whole(0), last))
     if any_lane(zero):
-        inverse = load(parts[INVERSE], part * LANES)
-        base = load(parts[BASE], part * LANES)
-        flat = load(parts[FLAT], part * LANES) > splat(ZERO)
+        inverse = load(parts[INVERSE], part)
+        base = load(parts[BASE], part)
+        flat = load(parts[FLAT], part) > zeros()
         for i in range(n):
-            code = nearest((load(x, at + i * LANES) - base) * inverse)
+            code = nearest((load(x, at + i) - base) * inverse)
             code = select(flat, whole(0), clamped(code, whole(0), last))
-            fresh = load_bytes(codes, at + i * LANES)
-            store_bytes(codes, at + i * LANES, select(zero, code, fresh))
+            fresh = load_bytes(codes, at + i)
+            store_bytes(codes, at + i, select(zero, code, fresh))
 
 
-@helper
+@inner
 def _mean_weights(x, w):
     """Write the weights of Q4_K and Q5_K: root mean square of the sub-block plus |x|."""
     for part in range(8):
-        at = part * 32 * LANES
-        total = splat(ZERO)
+        at = part * 32
+        total = zeros()
         for i in range(32):
-            v = load(x, at + i * LANES)
+            v = load(x, at + i)
             total = total + v * v
         mean = root(total / splat(_THIRTY_TWO))
         for i in range(32):
-            store(w, at + i * LANES, mean + magnitude(load(x, at + i * LANES)))
+            store(w, at + i, mean + magnitude(load(x, at + i)))
 
 
-@helper
+@inner
 def _clamp_levels(codes):
     for part in range(8):
-        level = clamped(load_bytes(codes, part * LANES), whole(0), whole(63))
-        store_bytes(codes, part * LANES, level)
+        level = clamped(load_bytes(codes, part), whole(0), whole(63))
+        store_bytes(codes, part, level)
 
 
-@helper
+@inner
 def _finish_six(x, d, dmin, top, raw, parts, steps, codes):
     """Write d, dmin and the 6-bit levels of Q4_K or Q5_K, then code the weights with them."""
     store_half(raw, 0, d)
@@ -189,7 +190,7 @@ def _finish_six(x, d, dmin, top, raw, parts, steps, codes):
         _recode(x, part, 32, top, scale * level, low_scale * low_level, parts, codes)
 
 
-@helper
+@inner
 def _six(own, top, numerators):
     _mean_weights(own.x, own.w)
     for part in range(8):
@@ -201,7 +202,7 @@ def _six(own, top, numerators):
     _finish_six(own.x, d, dmin, top, own.raw, own.parts, own.levels, own.codes)
 
 
-@helper
+@inner
 def _six_weighted(own, top, tables, clamp):
     spread_weights(own.x, own.w, _TWICE)
     sum_parts(own.w, 32, 8, own.parts[_SUMS])
@@ -259,7 +260,7 @@ def _q5_k_weighted(weights, importance, row_blocks, tables, first, end, out, mar
         scatter(own.raw, 176, start, count, out)
 
 
-@helper
+@inner
 def _finish_two(x, d, dmin, raw, parts, steps, codes):
     """Write Q2_K's levels, d and dmin, then the codes made with them."""
     store_half(raw, 80, d)
@@ -267,9 +268,9 @@ def _finish_two(x, d, dmin, raw, parts, steps, codes):
     scale = unhalf(d)
     low_scale = unhalf(dmin)
     for part in range(16):
-        low = load_bytes(steps[1], part * LANES) << whole(4)
-        store_bytes(raw, part * LANES, load_bytes(steps[0], part * LANES) | low)
-        both = load_bytes(raw, part * LANES)
+        low = load_bytes(steps[1], part) << whole(4)
+        store_bytes(raw, part, load_bytes(steps[0], part) | low)
+        both = load_bytes(raw, part)
         own = scale * number(both & whole(15))
         _recode(x, part, 16, _TOP2, own, low_scale * number(both >> whole(4)), parts, codes)
     pack_quarters(codes, raw, 16, 0)
@@ -281,7 +282,7 @@ def _q2_k(weights, numerators, first, end, out, marks, own):
         count = min(LANES, end - start)
         gather(weights, start, count, SUPER, own.x, marks)
         for i in range(256):
-            store(own.w, i * LANES, magnitude(load(own.x, i * LANES)))
+            store(own.w, i, magnitude(load(own.x, i)))
         for part in range(16):
             search_range(own.x, own.w, part, 16, _TOP2, numerators, True, own.tried, own.parts)
         d = levels(own.parts[SCALE], 16, _TOP4, own.levels[0])

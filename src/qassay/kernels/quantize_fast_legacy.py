@@ -11,7 +11,7 @@ from qassay.core.source import Bytes
 from qassay.encodings.base import Floats
 from qassay.encodings.tables import table
 from qassay.kernels import quantize_reference_legacy as reference
-from qassay.kernels.jit import helper, kernel
+from qassay.kernels.jit import kernel
 from qassay.kernels.quantize_fast_lanes import (
     LANES,
     ONE,
@@ -20,6 +20,7 @@ from qassay.kernels.quantize_fast_lanes import (
     bits_of,
     float_bits,
     greatest,
+    inner,
     load,
     magnitude,
     number,
@@ -27,7 +28,7 @@ from qassay.kernels.quantize_fast_lanes import (
     select,
     signed_byte,
     splat,
-    store_bytes,
+    store_bytes_at,
     truncated,
     whole,
 )
@@ -43,7 +44,7 @@ _INFINITE = 0x7F800000
 _STEP = 1024
 
 
-@helper
+@inner
 def _write_half(out, at, value):
     """Write the f16 of a float32: nearest even; any NaN becomes the quiet one of its sign."""
     bits = np.int64(float_bits(value))
@@ -60,12 +61,12 @@ def _write_half(out, at, value):
     out[at + 1] = found >> 8
 
 
-@helper
+@inner
 def _inverse(scale):
     return ONE / scale if scale != ZERO else ZERO
 
 
-@helper
+@inner
 def _sizes(low, high):
     """Return the magnitudes' bits of a block's halves, and the greatest."""
     size = bits_of(magnitude(low))
@@ -73,7 +74,7 @@ def _sizes(low, high):
     return size, size_up, greatest(select(size > size_up, size, size_up))
 
 
-@helper
+@inner
 def _largest(x, at, low, high):
     """Return the first element of the largest magnitude; NaN never counts."""
     size, size_up, most = _sizes(low, high)
@@ -93,21 +94,21 @@ def _largest(x, at, low, high):
     return -value if most > 0 and negative & first else value
 
 
-@helper
+@inner
 def _nibbles(out, at, low, high):
-    store_bytes(out, at, (low & whole(255)) | (high << whole(4)))
+    store_bytes_at(out, at, (low & whole(255)) | (high << whole(4)))
 
 
-@helper
+@inner
 def _five_bits(out, at, low, high):
     fifth = np.uint64(packed((low & whole(16)) != whole(0)))
     fifth |= np.uint64(packed((high & whole(16)) != whole(0))) << np.uint64(LANES)
     for byte in range(4):
         out[at + byte] = (fifth >> np.uint64(8 * byte)) & np.uint64(255)
-    store_bytes(out, at + 4, (low & whole(15)) | ((high & whole(15)) << whole(4)))
+    store_bytes_at(out, at + 4, (low & whole(15)) | ((high & whole(15)) << whole(4)))
 
 
-@helper
+@inner
 def _centred(value, inverse, centre, top):
     code = signed_byte(truncated(value * splat(inverse) + splat(centre)))
     return select(code < whole(top), code, whole(top))
@@ -117,7 +118,7 @@ def _centred(value, inverse, centre, top):
 def _q4_0(x, first, last, out):
     for block in range(first, last):
         at = block * _BLOCK
-        low, high = load(x, at), load(x, at + LANES)
+        low, high = load(x, 2 * block), load(x, 2 * block + 1)
         scale = _largest(x, at, low, high) / np.float32(-8)
         inverse = _inverse(scale)
         _write_half(out, block * 18, scale)
@@ -129,7 +130,7 @@ def _q4_0(x, first, last, out):
 def _q5_0(x, first, last, out):
     for block in range(first, last):
         at = block * _BLOCK
-        low, high = load(x, at), load(x, at + LANES)
+        low, high = load(x, 2 * block), load(x, 2 * block + 1)
         scale = _largest(x, at, low, high) / np.float32(-16)
         inverse = _inverse(scale)
         _write_half(out, block * 22, scale)
@@ -137,7 +138,7 @@ def _q5_0(x, first, last, out):
         _five_bits(out, block * 22 + 2, low, _centred(high, inverse, np.float32(16.5), 31))
 
 
-@helper
+@inner
 def _extent(x, at):
     low, high = LARGEST, -LARGEST
     for i in range(at, at + _BLOCK):
@@ -146,12 +147,12 @@ def _extent(x, at):
     return low, high
 
 
-@helper
+@inner
 def _above(value, least, inverse):
     return truncated((value - splat(least)) * splat(inverse) + splat(_HALF))
 
 
-@helper
+@inner
 def _below_16(code):
     narrow = signed_byte(code)
     return select(narrow < whole(15), narrow, whole(15))
@@ -166,8 +167,8 @@ def _q4_1(x, first, last, out):
         inverse = _inverse(scale)
         _write_half(out, block * 20, scale)
         _write_half(out, block * 20 + 2, least)
-        low = _below_16(_above(load(x, at), least, inverse))
-        high = _below_16(_above(load(x, at + LANES), least, inverse))
+        low = _below_16(_above(load(x, 2 * block), least, inverse))
+        high = _below_16(_above(load(x, 2 * block + 1), least, inverse))
         _nibbles(out, block * 20 + 4, low, high)
 
 
@@ -180,11 +181,11 @@ def _q5_1(x, first, last, out):
         inverse = _inverse(scale)
         _write_half(out, block * 24, scale)
         _write_half(out, block * 24 + 2, least)
-        low = _above(load(x, at), least, inverse)
-        _five_bits(out, block * 24 + 4, low, _above(load(x, at + LANES), least, inverse))
+        low = _above(load(x, 2 * block), least, inverse)
+        _five_bits(out, block * 24 + 4, low, _above(load(x, 2 * block + 1), least, inverse))
 
 
-@helper
+@inner
 def _rounded(value):
     """Round to nearest, ties away from zero, and convert."""
     code = truncated(value)
@@ -199,7 +200,7 @@ def _rounded(value):
 def _q8_0(x, first, last, out):
     for block in range(first, last):
         at = block * _BLOCK
-        low, high = load(x, at), load(x, at + LANES)
+        low, high = load(x, 2 * block), load(x, 2 * block + 1)
         _, _, bits = _sizes(low, high)
         most = bits_float(bits)
         if bits > _INFINITE:
@@ -210,11 +211,11 @@ def _q8_0(x, first, last, out):
         scale = most / _127
         inverse = splat(_inverse(scale))
         _write_half(out, block * 34, scale)
-        store_bytes(out, block * 34 + 2, _rounded(low * inverse))
-        store_bytes(out, block * 34 + 2 + LANES, _rounded(high * inverse))
+        store_bytes_at(out, block * 34 + 2, _rounded(low * inverse))
+        store_bytes_at(out, block * 34 + 2 + LANES, _rounded(high * inverse))
 
 
-@helper
+@inner
 def _best_index(value, products):
     best = magnitude(splat(products[0]) - value)
     found = whole(0)
@@ -226,7 +227,7 @@ def _best_index(value, products):
     return found
 
 
-@helper
+@inner
 def _log2_floor(bits, steps):
     """Return `floorf(log2f(x))` from the bits of a finite positive x."""
     lowest = 0
@@ -241,8 +242,7 @@ def _log2_floor(bits, steps):
 @kernel
 def _mxfp4(x, first, last, out, values, steps, products):
     for block in range(first, last):
-        at = block * _BLOCK
-        low, high = load(x, at), load(x, at + LANES)
+        low, high = load(x, 2 * block), load(x, 2 * block + 1)
         size, size_up = bits_of(magnitude(low)), bits_of(magnitude(high))
         size = select(size > whole(_INFINITE), whole(0), size)
         size_up = select(size_up > whole(_INFINITE), whole(0), size_up)

@@ -16,13 +16,13 @@ import numpy as np
 
 from qassay.core.source import Bytes
 from qassay.encodings.base import Floats
-from qassay.kernels.jit import helper
 from qassay.kernels.quantize_fast_lanes import (
     LANES,
     ZERO,
     any_lane,
     bits_of,
     clamped,
+    inner,
     is_nan,
     load,
     load_bytes,
@@ -36,6 +36,7 @@ from qassay.kernels.quantize_fast_lanes import (
     store,
     store_bytes,
     whole,
+    zeros,
 )
 
 SUPER = 256
@@ -46,7 +47,7 @@ _SMALL = 1 << 16
 """Weights below which threads cost more than they save."""
 
 
-@helper
+@inner
 def gather(x, first, count, size, across, marks):
     """Transpose blocks first..first+count of `size` weights; missing lanes become zeros.
 
@@ -62,13 +63,13 @@ def gather(x, first, count, size, across, marks):
                 across[i * LANES + lane] = ZERO
     found = whole(0)
     for i in range(size):
-        found = found | select(is_nan(load(across, i * LANES)), whole(1), whole(0))
+        found = found | select(is_nan(load(across, i)), whole(1), whole(0))
     if any_lane(found != whole(0)):
         for block in range(first, first + count):
             marks[block] = 1
 
 
-@helper
+@inner
 def gather_importance(importance, row_blocks, first, size, across):
     """Transpose the importance that belongs to the blocks from `first` on."""
     for lane in range(LANES):
@@ -77,7 +78,7 @@ def gather_importance(importance, row_blocks, first, size, across):
             across[i * LANES + lane] = importance[at + i]
 
 
-@helper
+@inner
 def scatter(across, length, first, count, out):
     """Write the batch's bytes, `[byte, lane]`, block by block."""
     for lane in range(count):
@@ -86,7 +87,7 @@ def scatter(across, length, first, count, out):
             out[at + i] = across[i * LANES + lane]
 
 
-@helper
+@inner
 def half(values):
     """Return f16 bits: nearest even; any NaN becomes the quiet one of its sign."""
     bits = bits_of(values)
@@ -99,7 +100,7 @@ def half(values):
     return found | ((bits >> whole(16)) & whole(0x8000))
 
 
-@helper
+@inner
 def unhalf(bits):
     """Return what f16 bits stand for."""
     size = bits & whole(0x7FFF)
@@ -108,81 +109,81 @@ def unhalf(bits):
     return of_bits(found | ((bits & whole(0x8000)) << whole(16)))
 
 
-@helper
+@inner
 def store_half(raw, byte, bits):
     """Write f16 bits at one byte of the batch's blocks."""
-    store_bytes(raw, byte * LANES, bits)
-    store_bytes(raw, (byte + 1) * LANES, bits >> whole(8))
+    store_bytes(raw, byte, bits)
+    store_bytes(raw, byte + 1, bits >> whole(8))
 
 
-@helper
+@inner
 def spread_weights(x, w, factor):
     """Turn importance in `w` into importance * sqrt(factor * mean square + x^2)."""
-    total = splat(ZERO)
+    total = zeros()
     for i in range(SUPER):
-        v = load(x, i * LANES)
+        v = load(x, i)
         total = total + v * v
     mean = splat(factor) * total / splat(_SUPER)
     for i in range(SUPER):
-        v = load(x, i * LANES)
-        store(w, i * LANES, load(w, i * LANES) * root(mean + v * v))
+        v = load(x, i)
+        store(w, i, load(w, i) * root(mean + v * v))
 
 
-@helper
+@inner
 def sum_parts(w, length, parts, sums):
     """Sum weights by part."""
     for part in range(parts):
-        total = splat(ZERO)
+        total = zeros()
         for i in range(part * length, (part + 1) * length):
-            total = total + load(w, i * LANES)
-        store(sums, part * LANES, total)
+            total = total + load(w, i)
+        store(sums, part, total)
 
 
-@helper
+@inner
 def most(values, parts):
     """Return the largest of the parts' numbers, zero where none is positive."""
-    found = splat(ZERO)
+    found = zeros()
     for part in range(parts):
-        value = load(values, part * LANES)
+        value = load(values, part)
         found = select(value > found, value, found)
     return found
 
 
-@helper
+@inner
 def most_signed(values, parts):
     """Return the largest magnitude of the parts' numbers, and the first number that has it."""
-    size = splat(ZERO)
-    found = splat(ZERO)
+    size = zeros()
+    found = zeros()
     for part in range(parts):
-        value = load(values, part * LANES)
+        value = load(values, part)
         more = magnitude(value) > size
         size = select(more, magnitude(value), size)
         found = select(more, value, found)
     return size, found
 
 
-@helper
+@inner
 def levels(values, parts, top, codes):
     """Write the parts' levels below the largest one, uint8; return the f16 bits of a step."""
     largest = most(values, parts)
-    inverse = select(largest > splat(ZERO), splat(top) / largest, splat(ZERO))
+    inverse = select(largest > zeros(), splat(top) / largest, zeros())
     for part in range(parts):
-        level = nearest(inverse * load(values, part * LANES))
-        store_bytes(codes, part * LANES, level)
+        level = nearest(inverse * load(values, part))
+        store_bytes(codes, part, level)
     return half(largest / splat(top))
 
 
-@helper
+@inner
 def pack_pairs(codes, raw, first):
     """Write 4-bit codes: in each 64, two runs of 32 a byte."""
     for quarter in range(4):
         for i in range(32):
-            low = load_bytes(codes, (quarter * 64 + i) * LANES) & whole(15)
-            high = load_bytes(codes, (quarter * 64 + i + 32) * LANES) << whole(4)
-            store_bytes(raw, (first + quarter * 32 + i) * LANES, low | high)
+            low = load_bytes(codes, quarter * 64 + i) & whole(15)
+            high = load_bytes(codes, quarter * 64 + i + 32) << whole(4)
+            store_bytes(raw, first + quarter * 32 + i, low | high)
 
 
-@helper
+@inner
 def pack_quarters(codes, raw, first, shift):
     """Write two bits of each code: in each half, four runs of 32 a byte."""
     for side in range(2):
@@ -190,44 +191,44 @@ def pack_quarters(codes, raw, first, shift):
             at = side * 128 + i
             byte = whole(0)
             for run in range(4):
-                piece = load_bytes(codes, (at + run * 32) * LANES) >> whole(shift)
+                piece = load_bytes(codes, at + run * 32) >> whole(shift)
                 byte = byte | ((piece & whole(3)) << whole(2 * run))
-            store_bytes(raw, (first + side * 32 + i) * LANES, byte)
+            store_bytes(raw, first + side * 32 + i, byte)
 
 
-@helper
+@inner
 def pack_bit(codes, raw, first, bit):
     """Write one bit of each code: bit j of byte i is that of element 32 j + i."""
     for i in range(32):
         byte = whole(0)
         for run in range(8):
-            piece = load_bytes(codes, (run * 32 + i) * LANES) >> whole(bit)
+            piece = load_bytes(codes, run * 32 + i) >> whole(bit)
             byte = byte | ((piece & whole(1)) << whole(run))
-        store_bytes(raw, (first + i) * LANES, byte)
+        store_bytes(raw, first + i, byte)
 
 
-@helper
+@inner
 def pack_six(scales, lows, raw, first):
     """Write eight 6-bit scales and minimums in 12 bytes, as ggml ors them together."""
     for j in range(4):
-        scale, scale_up = load_bytes(scales, j * LANES), load_bytes(scales, (j + 4) * LANES)
-        low, low_up = load_bytes(lows, j * LANES), load_bytes(lows, (j + 4) * LANES)
-        store_bytes(raw, (first + j) * LANES, scale | ((scale_up >> whole(4)) << whole(6)))
-        store_bytes(raw, (first + j + 4) * LANES, low | ((low_up >> whole(4)) << whole(6)))
+        scale, scale_up = load_bytes(scales, j), load_bytes(scales, j + 4)
+        low, low_up = load_bytes(lows, j), load_bytes(lows, j + 4)
+        store_bytes(raw, first + j, scale | ((scale_up >> whole(4)) << whole(6)))
+        store_bytes(raw, first + j + 4, low | ((low_up >> whole(4)) << whole(6)))
         both = (scale_up & whole(15)) | ((low_up & whole(15)) << whole(4))
-        store_bytes(raw, (first + j + 8) * LANES, both)
+        store_bytes(raw, first + j + 8, both)
 
 
-@helper
+@inner
 def six_scale(raw, first, j):
     """Return sub-scale j and sub-minimum j as a decoder reads them."""
     if j < 4:
-        scale = load_bytes(raw, (first + j) * LANES) & whole(63)
-        low = load_bytes(raw, (first + j + 4) * LANES) & whole(63)
+        scale = load_bytes(raw, first + j) & whole(63)
+        low = load_bytes(raw, first + j + 4) & whole(63)
     else:
-        both = load_bytes(raw, (first + j + 4) * LANES)
-        up = load_bytes(raw, (first + j - 4) * LANES) >> whole(6)
-        low_up = load_bytes(raw, (first + j) * LANES) >> whole(6)
+        both = load_bytes(raw, first + j + 4)
+        up = load_bytes(raw, first + j - 4) >> whole(6)
+        low_up = load_bytes(raw, first + j) >> whole(6)
         scale = (both & whole(15)) | (up << whole(4))
         low = (both >> whole(4)) | (low_up << whole(4))
     return number(scale), number(low)
@@ -319,8 +320,9 @@ def quantize_blocks(
 ) -> Bytes:
     """Run one of two kernels over all super-blocks of `rows`.
 
-    What holds a NaN, or is weighed by one, is left to the reference. Where two NaN meet, x86 keeps the first
-    operand's payload, which shows in the codes, and LLVM does not keep the order of operands.
+    What holds a NaN, or is weighed by one, is left to the reference. Where two NaN meet, x86 keeps
+    the first operand's payload, which shows in the codes, and LLVM does not keep the order of
+    operands.
 
     Args:
         kernels: Without importance: called with weights, table, first and last super-block,

@@ -11,22 +11,23 @@ from qassay.core.source import Bytes
 from qassay.encodings.base import Floats
 from qassay.kernels import quantize_fast_legacy as plain
 from qassay.kernels import quantize_reference_legacy as reference
-from qassay.kernels.jit import helper, kernel
+from qassay.kernels.jit import kernel
 from qassay.kernels.quantize_fast_affine import BASE, FLAT, INVERSE, LOW, SCALE, search_range
 from qassay.kernels.quantize_fast_lanes import (
     LANES,
     ZERO,
     clamped,
+    inner,
     load,
     load_bytes,
     nearest,
     negated,
     root,
     select,
-    splat,
     store,
     store_bytes,
     whole,
+    zeros,
 )
 from qassay.kernels.quantize_fast_parts import (
     Quantizer,
@@ -59,7 +60,7 @@ def _means(x, rows, length, means):
         means[row] = total / np.float32(length)
 
 
-@helper
+@inner
 def _prepare(x, importance, row_blocks, means, start, count, own, marks):
     """Transpose the blocks from `start` on, and weigh them."""
     gather(x, start, count, _BLOCK, own.x, marks)
@@ -69,49 +70,49 @@ def _prepare(x, importance, row_blocks, means, start, count, own, marks):
         own.tried[lane] = means[block // row_blocks]
     mean = load(own.tried, 0)
     for i in range(_BLOCK):
-        v = load(own.x, i * LANES)
-        store(own.w, i * LANES, load(own.w, i * LANES) * root(mean + v * v))
+        v = load(own.x, i)
+        store(own.w, i, load(own.w, i) * root(mean + v * v))
 
 
-@helper
+@inner
 def _pack_nibbles(codes, raw, first):
     for i in range(16):
-        low = load_bytes(codes, i * LANES) & whole(15)
-        high = load_bytes(codes, (i + 16) * LANES) << whole(4)
-        store_bytes(raw, (first + i) * LANES, low | high)
+        low = load_bytes(codes, i) & whole(15)
+        high = load_bytes(codes, i + 16) << whole(4)
+        store_bytes(raw, first + i, low | high)
 
 
-@helper
+@inner
 def _pack_fifth(codes, raw, first):
     for byte in range(4):
         bits = whole(0)
         for i in range(8):
-            code = load_bytes(codes, (byte * 8 + i) * LANES)
+            code = load_bytes(codes, byte * 8 + i)
             bits = bits | (((code >> whole(4)) & whole(1)) << whole(i))
-        store_bytes(raw, (first + byte) * LANES, bits)
+        store_bytes(raw, first + byte, bits)
 
 
-@helper
+@inner
 def _centre(own, numerators, top):
     """Search a scale, write its codes and itself."""
     scale, inverse, zero = search_scale(own.x, own.w, 0, _BLOCK, top, numerators)
     for i in range(_BLOCK):
-        code = clamped(nearest(inverse * load(own.x, i * LANES)), whole(-top), whole(top - 1))
-        code = select(zero > splat(ZERO), whole(0), code + whole(top))
-        store_bytes(own.codes, i * LANES, code)
+        code = clamped(nearest(inverse * load(own.x, i)), whole(-top), whole(top - 1))
+        code = select(zero > zeros(), whole(0), code + whole(top))
+        store_bytes(own.codes, i, code)
     store_half(own.raw, 0, half(scale))
 
 
-@helper
+@inner
 def _range(own, numerators, top):
     """Search scale and minimum, write their codes and themselves."""
     search_range(own.x, own.w, 0, _BLOCK, top, numerators, False, own.tried, own.parts)
     inverse, base = load(own.parts[INVERSE], 0), load(own.parts[BASE], 0)
-    flat = load(own.parts[FLAT], 0) > splat(ZERO)
+    flat = load(own.parts[FLAT], 0) > zeros()
     for i in range(_BLOCK):
-        code = nearest((load(own.x, i * LANES) - base) * inverse)
+        code = nearest((load(own.x, i) - base) * inverse)
         code = select(flat, whole(0), clamped(code, whole(0), whole(top)))
-        store_bytes(own.codes, i * LANES, code)
+        store_bytes(own.codes, i, code)
     store_half(own.raw, 0, half(load(own.parts[SCALE], 0)))
     store_half(own.raw, 2, half(negated(load(own.parts[LOW], 0))))
 
