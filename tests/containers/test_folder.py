@@ -93,6 +93,7 @@ def test_links_are_followed_as_in_a_download_cache(tmp_path: Path) -> None:
     container = open_container(snapshot)
     assert container.defects == []
     assert len(container.tensors) == 3
+    assert [skip.name for skip in container.skipped] == ["snapshot/loop.gguf"]
 
 
 def test_missing_shard(tmp_path: Path) -> None:
@@ -392,3 +393,55 @@ def test_parts_of_a_quantized_weight_are_marked(tmp_path, parts, marked):
     (tmp_path / "m.safetensors").write_bytes(write_safetensors(data))
     container = open_container(tmp_path / "m.safetensors")
     assert sorted(one.name for one in container.tensors if one.part_of) == sorted(marked)
+
+
+def _nowhere(path: Path) -> None:
+    path.symlink_to(path.parent / "gone")
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+ODD = {
+    "dangling": _nowhere,
+    "loop": _loop,
+    "fifo": os.mkfifo,
+    "device": _device,
+    "folder": os.mkdir,
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("name", ["b.gguf", "b.safetensors"])
+def test_a_name_that_no_regular_file_bears_does_not_vanish(tmp_path, name, kind):
+    ODD[kind](tmp_path / name)
+    with pytest.raises(InputError, match="none of the 1 model files"):
+        open_container(tmp_path)
+    (tmp_path / "a.safetensors").write_bytes(shard("a"))
+    container = open_container(tmp_path)
+    (skip,) = container.skipped
+    assert skip.name == f"{tmp_path.name}/{name}"
+    if kind == "dangling":
+        assert "symbolic link without a target" in skip.reason
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("name", [INDEX, "config.json"])
+def test_an_index_that_is_no_regular_file_is_a_defect(tmp_path, name, kind):
+    ODD[kind](tmp_path / name)
+    (tmp_path / "a.safetensors").write_bytes(shard("a"))
+    container = open_container(tmp_path)
+    assert [(d.code, d.path) for d in container.defects] == [("Q003", f"{tmp_path.name}/{name}")]
+    assert len(container.tensors) == 1
+
+
+def test_an_index_of_nothing_is_a_defect(tmp_path):
+    (sharded(tmp_path) / INDEX).write_text('{"weight_map": {}}')
+    defect = only(open_container(tmp_path))
+    assert (defect.code, defect.path) == ("Q003", f"{tmp_path.name}/{INDEX}")
+    assert "empty" in defect.message

@@ -33,6 +33,7 @@ from qassay.core.text import safe
 
 _MODEL_SUFFIXES = (".safetensors", ".gguf")
 _OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npz", ".h5")
+_CONFIG = "config.json"
 _LISTED = 5
 
 
@@ -80,9 +81,14 @@ def _list_files(path: Path, name: str) -> list[str]:
     try:
         with os.scandir(path) as entries:
             # Symbolic links are followed: a download cache keeps its files elsewhere.
-            return sorted(entry.name for entry in entries if _is_file(entry))
+            return sorted(e.name for e in entries if _is_wanted(e.name) or _is_file(e))
     except OSError as error:
         raise refusal(error, name) from error
+
+
+def _is_wanted(name: str) -> bool:
+    """Tell whether a name promises something to read: then it counts, whatever bears it."""
+    return name.lower().endswith((*_MODEL_SUFFIXES, INDEX_SUFFIX)) or name == _CONFIG
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
@@ -95,11 +101,26 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 def _open_part(reading: FolderReading, file: str, named: set[str]) -> None:
     try:
         reading.parts[file] = reading.open_file(reading.path / file, reading.display(file))
-    except InputError as error:
+    except InputError as refused:
+        error = _no_target(reading, file) or refused
         reading.refused[file] = error
         if file not in named:
             reason = f"{error.message}: found {error.found}" if error.found else error.message
             reading.skipped.append(Skipped(reading.display(file), reason))
+
+
+def _no_target(reading: FolderReading, file: str) -> InputError | None:
+    """Say so if a file is a link that leads nowhere, or in circles."""
+    path = reading.path / file
+    if not path.is_symlink() or os.path.lexists(os.path.realpath(path)):
+        return None
+    return InputError(
+        "this is a symbolic link without a target",
+        path=reading.display(file),
+        expected="a link to a file",
+        found="a link that leads to none",
+        hint="download the file again: the cache that the link leads into is incomplete",
+    )
 
 
 def _nothing(reading: FolderReading, files: list[str]) -> InputError:
@@ -151,8 +172,8 @@ def _assemble(
         container.metadata = merged
     if weight_map:
         container.extra["weight_map"] = weight_map
-    if "config.json" in files:
-        config = read_json(reading, "config.json", "config.json")
+    if _CONFIG in files:
+        config = read_json(reading, _CONFIG, _CONFIG)
         if config is not None:
             container.extra["config"] = config
     container.extra["parts"] = parts

@@ -99,6 +99,8 @@ def read_index(reading: FolderReading, file: str) -> dict[str, str]:
     if not isinstance(entries, JsonObject):
         log.add("Q003", "the index has no weight_map object", at=0, expected="an object")
         entries = JsonObject()
+    elif not entries:
+        log.add("Q003", "the weight_map of the index is empty", at=0, expected="an entry a tensor")
     for tensor, shard in entries.items():
         shown = safe(tensor)
         if not isinstance(shard, str):
