@@ -119,3 +119,14 @@ def test_the_name_is_the_path_as_given_or_the_last_part(
     assert open_container("sub").path == "sub"
     assert open_container(tmp_path / "sub").path == "sub"
     assert open_container("sub").extra["parts"]["m.gguf"].path == "sub/m.gguf"
+
+
+def test_a_file_that_shrinks_is_an_error_and_no_signal(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(bytes(100_000))
+    source = MmapSource(path, "x")
+    os.truncate(path, 50_000)
+    assert source.read(0, 50_000).size == 50_000
+    with pytest.raises(InputError, match="shrank") as caught:
+        source.read(40_000, 20_000)
+    assert (caught.value.offset, caught.value.found) == (40_000, "50000 bytes")

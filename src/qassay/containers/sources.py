@@ -31,9 +31,11 @@ class MmapSource:
     def __init__(self, path: Path, name: str | None = None) -> None:
         self._name = str(path) if name is None else name
         try:
-            self._bytes: Bytes | None = _map(path, self._name)
+            self._map = _map(path, self._name)
         except (OSError, ValueError) as error:
             raise refusal(error, self._name) from error
+        buffer = b"" if self._map is None else self._map
+        self._bytes: Bytes | None = np.frombuffer(buffer, dtype=np.uint8)
         self._size = int(self._bytes.size)
 
     @property
@@ -50,7 +52,8 @@ class MmapSource:
         """Return `length` bytes from `offset` as a read-only view, shape `[length]`.
 
         Raises:
-            InputError: The range leaves the file, or the source is closed.
+            InputError: The range leaves the file, the file has become shorter than that since it
+                was opened, or the source is closed.
         """
         if self._bytes is None:
             raise InputError("the file was closed before it was read", path=self._name)
@@ -62,15 +65,29 @@ class MmapSource:
                 expected=f"at most {self._size} bytes",
                 found=f"{length} bytes from {offset}",
             )
+        # Touching a page that the file has lost ends the process with SIGBUS.
+        mapped = self._map
+        left = self._size if mapped is None else mapped.size()
+        if left < offset + length:
+            raise InputError(
+                "the file shrank while it was read",
+                path=self._name,
+                offset=offset,
+                expected=f"{self._size} bytes",
+                found=f"{left} bytes",
+                hint="wait until whatever writes this file is done, and check it again",
+            )
         return self._bytes[offset : offset + length]
 
     def close(self) -> None:
         """Let go of the file. The map itself lives on as long as an array of it does."""
         # mmap.close() raises BufferError while arrays are alive, so only the reference goes.
         self._bytes = None
+        self._map = None
 
 
-def _map(path: Path, name: str) -> Bytes:
+def _map(path: Path, name: str) -> mmap.mmap | None:
+    """Return the map of a file, None when the file is empty."""
     check_regular(path.stat().st_mode, name)
     # O_NONBLOCK: should the path have become a FIFO since, opening it must not wait for a writer.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -79,13 +96,10 @@ def _map(path: Path, name: str) -> Bytes:
         status = os.fstat(handle)
         check_regular(status.st_mode, name)
         if status.st_size == 0:
-            empty = np.empty(0, dtype=np.uint8)
-            empty.flags.writeable = False
-            return empty
-        mapped = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+            return None
+        return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
     finally:
         os.close(handle)
-    return np.frombuffer(mapped, dtype=np.uint8)
 
 
 def check_regular(mode: int, name: str) -> None:
