@@ -7,6 +7,7 @@ tensor disagree with the rest of the file is never without a defect.
 from __future__ import annotations
 
 import json
+import os
 import struct
 import time
 import tracemalloc
@@ -296,3 +297,46 @@ def test_every_exception_of_ours_is_a_qassay_error(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"")
     with pytest.raises(QassayError):
         open_container(tmp_path / "m.gguf")
+
+
+def _pair(key: bytes, value: bytes) -> bytes:
+    return struct.pack("<Q", len(key)) + key + value
+
+
+SPARSE = {
+    "strings": (0, 1, _pair(b"a", struct.pack("<IIQ", 9, 8, 3 << 30))),
+    "arrays": (0, 1, _pair(b"a", struct.pack("<IIQ", 9, 9, 3 << 30))),
+    "strings below the limit, twice": (
+        0, 2, _pair(b"a", struct.pack("<IIQ", 9, 8, 1 << 22) + bytes(8 << 22))
+        + _pair(b"b", struct.pack("<IIQ", 9, 8, 1 << 23)),
+    ),
+    "empty arrays below the limit": (0, 1, _pair(b"a", struct.pack("<IIQ", 9, 9, 1 << 20))),
+    "tensors": (1 << 20, 0, b""),
+    "pairs": (0, 1 << 20, b""),
+    "text": (0, 2, _pair(b"a", struct.pack("<IQ", 8, 1 << 26) + bytes(1 << 26))
+             + _pair(b"b", struct.pack("<IQ", 8, 1 << 26))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_a_sparse_file_promises_more_than_is_read(tmp_path: Path, name: str) -> None:
+    """No byte of such a file need exist, so its size bounds nothing."""
+    tensors, pairs, rest = SPARSE[name]
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, tensors, pairs) + rest)
+    os.truncate(path, 100 << 30)
+    begun = time.monotonic()
+    container = open_container(path)
+    assert time.monotonic() - begun < 5
+    assert {defect.code for defect in container.defects} == {"Q003"}
+    assert container.skipped
+
+
+def test_as_many_entries_as_are_read_are_read_in_time(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1 << 17, 0))
+    os.truncate(path, 1 << 30)
+    begun = time.monotonic()
+    container = open_container(path)
+    assert time.monotonic() - begun < 20
+    assert len(container.tensors) == 1 << 17

@@ -41,7 +41,7 @@ VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 _SMALLEST_PAIR = 8 + 4 + 1
 _SMALLEST_ENTRY = 8 + 4 + 4 + 8
-_MOST_ITEMS = 1 << 20
+_MOST_ITEMS = 1 << 17
 _LONGEST_KEY = 65535
 _LONGEST_NAME = 63
 _READABLE_AXES = 8
@@ -161,9 +161,11 @@ def _read_header(reading: _Reading) -> None:
 def _check_count(reader: HeaderReader, at: int, count: int, smallest: int, what: str) -> None:
     possible = min(reader.rest // smallest, _MOST_ITEMS)
     if count > possible:
+        short = possible < _MOST_ITEMS
+        why = "the rest of the file cannot hold them" if short else "so many are not read"
         raise HeaderError(
             "Q003",
-            f"the header promises {count} {what}, and the rest of the file cannot hold them",
+            f"the header promises {count} {what}, and {why}",
             at,
             expected=f"at most {possible}",
             found=count,

@@ -27,6 +27,8 @@ ARRAY = 9
 DEEPEST_ARRAY = 8
 """Arrays of arrays end here; no model nests more than two, and recursion must be bounded."""
 _PIECE = 1 << 16
+_STEPS_AN_ARRAY = 16
+_BYTES_A_STEP = 8
 LONGEST_STRING = 1 << 26
 """No single value is this long; it is refused, because decoding it would allocate as much."""
 
@@ -172,7 +174,9 @@ def read_string(reader: HeaderReader, what: str, longest: int = LONGEST_STRING) 
     at = reader.pos
     length = reader.u64(f"the length of {what}")
     reader.need(length, what, field=at)
-    if length > longest:
+    if length <= longest:
+        reader.spend(length // _BYTES_A_STEP, what, at)
+    else:
         raise HeaderError(
             "Q003",
             f"{what} claims {length} bytes",
@@ -214,6 +218,9 @@ def _array_head(reader: HeaderReader, what: str, depth: int) -> tuple[int, int]:
     at_count = reader.pos
     count = reader.u64(f"the length of {what}")
     reader.need(count * _SMALLEST[item_type], f"{what}, an array of {count},", field=at_count)
+    if item_type not in _NUMBERS:
+        steps = count if item_type == STRING else count * _STEPS_AN_ARRAY
+        reader.spend(steps, f"{what}, an array of {count},", at_count)
     return item_type, count
 
 

@@ -16,6 +16,8 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _FIRST_WINDOW = 1 << 20
 _LARGEST_WINDOW = 1 << 26
+MOST_WORK = 1 << 23
+"""Steps that one header may cost. Sparse files hold any number of entries in no space at all."""
 ABSURD_LENGTH = 1 << 48
 """A length no file can have: such a field is a lie, not the sign of a cut file."""
 
@@ -34,10 +36,29 @@ class HeaderReader:
     def __init__(self, source: Source, pos: int = 0) -> None:
         self.pos = pos
         self.size = source.size
+        self.work = 0
         self._source = source
         self._window = memoryview(b"")
         self._base = 0
         self._step = _FIRST_WINDOW
+
+    def spend(self, steps: int, what: str, at: int) -> None:
+        """Count work that is about to be done; raise Q003 when a header asks for too much of it.
+
+        Args:
+            steps: About 100 ns each: a string of an array is one.
+            what: For people.
+            at: Byte offset of the field that asks for it.
+        """
+        self.work += steps
+        if self.work > MOST_WORK:
+            raise HeaderError(
+                "Q003",
+                f"the header is too large to be one: {what} is more than is read",
+                at,
+                expected=f"at most {MOST_WORK} entries, all in all",
+                found="more",
+            )
 
     @property
     def rest(self) -> int:
