@@ -27,7 +27,7 @@ from qassay.testing.gguf_writer import write_gguf
 from qassay.testing.safetensors_writer import write_safetensors
 
 SCHEMA = json.loads((files("qassay.report") / "schema" / "report-v1.json").read_text("utf-8"))
-REAL = Path("/work/shared/fixtures/real")
+REAL = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "real"
 
 
 def refuse(constant: str) -> None:
