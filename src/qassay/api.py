@@ -13,6 +13,7 @@ from qassay.rules.registry import all_rules
 from qassay.run.check import check as run_check
 from qassay.run.model import Model
 from qassay.run.options import CHUNK_BYTES, CheckOptions
+from qassay.runtimes.targets import parse_targets
 
 Source: TypeAlias = "str | os.PathLike[str] | Model"
 
@@ -31,6 +32,8 @@ def check(
     jobs: int | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     stats: str = "default",
+    to: str | Iterable[str] = (),
+    group_size: int | None = None,
 ) -> Report:
     """Audit a model and return the report; `report.to_dict()` is the JSON document.
 
@@ -45,9 +48,12 @@ def check(
         jobs: Threads; one for each processor by default. The report does not depend on it.
         chunk_bytes: Bytes read at a time. The report does not depend on it.
         stats: `full` counts the codes of every block, `default` those of a sample.
+        to: What float tensors are meant to become (`"Q8_0"`, `["Q8_0", "Q4_K_M"]`): adds the rules
+            Q501 to Q506, which say what that would do to them.
+        group_size: Weights a group, for targets that are stored in groups.
 
     Raises:
-        UsageError: An argument names no rule or severity, or is out of range.
+        UsageError: An argument names no rule, severity or target, or is out of range.
     """
     if stats not in ("default", "full"):
         raise UsageError("stats is out of range", expected="default or full", found=repr(stats))
@@ -61,6 +67,7 @@ def check(
         jobs=jobs,
         chunk_bytes=chunk_bytes,
         full_stats=stats == "full",
+        targets=parse_targets([to] if isinstance(to, str) else to, group_size),
     )
     chosen = source.container if isinstance(source, Model) else source
     return Report.of_check(run_check(chosen, options))

@@ -10,7 +10,7 @@ import click
 
 from qassay.cli.codes import known_codes
 from qassay.cli.inputs import distinct
-from qassay.cli.options import RuleChoice, Work
+from qassay.cli.options import Aim, RuleChoice, Work
 from qassay.cli.progress import progress
 from qassay.core.finding import Severity
 from qassay.kernels.select import wanted
@@ -18,6 +18,7 @@ from qassay.report.document import Report
 from qassay.rules.registry import all_rules
 from qassay.run.check import check
 from qassay.run.options import CheckOptions
+from qassay.runtimes.targets import parse_targets
 
 __all__ = ["known_codes", "run", "warn_uncached"]
 
@@ -33,17 +34,19 @@ def run(
     severity: Mapping[str, str],
     work: Work,
     *,
+    aim: Aim | None = None,
     quiet: bool = False,
 ) -> Report:
     """Check every path in turn and return one report.
 
     Raises:
-        UsageError: A rule code, or `QASSAY_KERNELS`, names nothing there is.
+        UsageError: A rule code, `--to`, or `QASSAY_KERNELS` names nothing there is.
     """
     wanted()  # a wrong QASSAY_KERNELS is a usage error even where no kernel runs
     codes = [rule.code for rule in all_rules()]
     select = known_codes(choice.select, codes, *choice.select_from)
     ignore = known_codes(choice.ignore, codes, *choice.ignore_from)
+    targets = () if aim is None else parse_targets(aim.to, aim.group_size)
     inputs = distinct(paths)
     total = sum(_input_bytes(path) for path, _ in inputs)
     with progress("checking", total, shown=work.progress and not quiet) as step:
@@ -53,6 +56,7 @@ def run(
             severities={code: Severity.parse(word) for code, word in severity.items()},
             jobs=work.jobs,
             full_stats=work.full_stats,
+            targets=targets,
             progress=step,
         )
         return Report.of_check(*(check(path, options, name) for path, name in inputs))

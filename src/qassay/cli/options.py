@@ -183,6 +183,41 @@ verdict_options = _group(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What float tensors are meant to become: words of `--to`, as typed."""
+
+    to: tuple[str, ...] = ()
+    group_size: int | None = None
+
+
+def _make_aim(to: tuple[str, ...], group_size: int | None) -> dict[str, Any]:
+    return {"aim": Aim(to, group_size)}
+
+
+target_options = _group(
+    [
+        click.option(
+            "--to",
+            multiple=True,
+            metavar="TYPES",
+            envvar="QASSAY_TO",
+            callback=_codes,
+            help="Say what quantizing float tensors to these types would do to them: encodings "
+            "(Q8_0, Q4_K), recipes of llama-quantize (Q4_K_M) or groups (sophgo.w4bf16), with "
+            "commas between them. May be repeated.",
+        ),
+        click.option(
+            "--group-size",
+            type=click.IntRange(1),
+            envvar="QASSAY_GROUP_SIZE",
+            help="Weights a group, for --to types that are stored in groups.  [default: 64]",
+        ),
+    ],
+    _make_aim,
+)
+
+
 def _make_work(jobs: int | None, stats: str, no_progress: bool) -> dict[str, Any]:
     return {"work": Work(jobs, stats == "full", not no_progress)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,6 +13,8 @@ from qassay.core.finding import Certainty, Finding, Location, Severity
 from qassay.core.stats import Tally, TensorStats
 from qassay.encodings.base import Encoding
 from qassay.rules.registry import register
+from qassay.runtimes.preflight_stats import PreflightStats
+from qassay.runtimes.targets import Choice
 
 MANUAL_SECTIONS = ("What it does", "Why it is bad", "How to fix it", "Example")
 """Headings that every rule's docstring has, in this order; a rule's docstring is its manual."""
@@ -25,11 +27,21 @@ def share_of(count: int, total: int, noun: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """What a rule sees of one tensor that was read."""
+    """What a rule sees of one tensor that was read.
+
+    Attributes:
+        stored: The tensor as its container lists it.
+        encoding: Its encoding.
+        stats: What its bytes hold.
+        choices: What each target of `--to` means for it.
+        preflights: What each of those encodings would do to it, by id.
+    """
 
     stored: StoredTensor
     encoding: type[Encoding]
     stats: TensorStats
+    choices: tuple[Choice, ...] = ()
+    preflights: Mapping[str, PreflightStats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

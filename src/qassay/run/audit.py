@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -22,6 +22,12 @@ from qassay.kernels.summary import summarize
 from qassay.rules.base import ModelFacts, TensorFacts
 from qassay.run.options import CheckOptions
 from qassay.run.plan import Chunk, chunks_of
+from qassay.runtimes.preflight_collect import PreflightCollector
+from qassay.runtimes.preflight_stats import PreflightStats
+from qassay.runtimes.targets import Choice, choices_for
+
+Yield = tuple[ChunkStats, dict[str, PreflightStats]]
+"""What one chunk gives: what it holds, and what each target would do to it."""
 
 
 @dataclass(slots=True)
@@ -33,12 +39,29 @@ class _Reading:
     geometry: Geometry
     collector: BlockCollector | ValueCollector
     accumulator: Accumulator
+    choices: tuple[Choice, ...] = ()
+    preflight: PreflightCollector | None = None
+    preflights: dict[str, PreflightStats] = field(default_factory=dict)
 
-    def read(self, chunk: Chunk) -> ChunkStats:
+    @property
+    def alignment(self) -> int:
+        """Units of which a part of a row has to hold a whole number."""
+        return 1 if self.preflight is None else self.preflight.alignment
+
+    def read(self, chunk: Chunk) -> Yield:
         """Collect one chunk."""
         size = self.encoding.block_bytes
         raw = self.stored.source.read(self.stored.offset + chunk.start * size, chunk.units * size)
-        return self.collector.collect(raw, chunk.start)
+        found = self.collector.collect(raw, chunk.start)
+        if self.preflight is None:
+            return found, {}
+        return found, self.preflight.collect(raw, chunk.start)
+
+    def add(self, found: Yield) -> None:
+        """Add what a chunk gave; the order does not matter."""
+        self.accumulator.add(found[0])
+        for name, stats in found[1].items():
+            self.preflights.setdefault(name, PreflightStats()).merge(stats)
 
 
 def why_not_read(stored: StoredTensor) -> tuple[type[Encoding] | None, str]:
@@ -66,11 +89,16 @@ def audit(container: Container, options: CheckOptions) -> ModelFacts:
                 facts.unread.append(Skipped(stored.name, stored.part_of))
             wanted.append((stored, encoding))
     kernels = choose(sum(stored.nbytes or 0 for stored, _ in wanted))
-    readings = [_reading(stored, encoding, kernels, options) for stored, encoding in wanted]
+    readings = [
+        _reading(stored, encoding, choices, kernels, options)
+        for (stored, encoding), choices in zip(
+            wanted, choices_for(options.targets, wanted), strict=True
+        )
+    ]
     chunks = (
         chunk
         for number, reading in enumerate(readings)
-        for chunk in chunks_of(number, reading.geometry, options.chunk_bytes)
+        for chunk in chunks_of(number, reading.geometry, options.chunk_bytes, reading.alignment)
     )
     failed = _run(readings, chunks, options)
     for number, reading in enumerate(readings):
@@ -78,16 +106,27 @@ def audit(container: Container, options: CheckOptions) -> ModelFacts:
             facts.unread.append(Skipped(reading.stored.name, failed[number]))
             continue
         stats = _finish(reading)
-        facts.tensors.append(TensorFacts(reading.stored, reading.encoding, stats))
+        facts.tensors.append(
+            TensorFacts(
+                reading.stored, reading.encoding, stats, reading.choices, reading.preflights
+            )
+        )
     return facts
 
 
 def _reading(
-    stored: StoredTensor, encoding: type[Encoding], kernels: Kernels, options: CheckOptions
+    stored: StoredTensor,
+    encoding: type[Encoding],
+    choices: tuple[Choice, ...],
+    kernels: Kernels,
+    options: CheckOptions,
 ) -> _Reading:
     geometry = geometry_of(stored, encoding)
     collector = make_collector(encoding, geometry, kernels, Front(), all_codes=options.full_stats)
-    return _Reading(stored, encoding, geometry, collector, Accumulator(geometry))
+    preflight = PreflightCollector.of(encoding, geometry, choices, fast=kernels.name == "fast")
+    return _Reading(
+        stored, encoding, geometry, collector, Accumulator(geometry), choices, preflight
+    )
 
 
 def _run(
@@ -96,15 +135,15 @@ def _run(
     """Read all chunks, adding up as they come; return the tensors that could not be read."""
     failed: dict[int, str] = {}
 
-    def take(chunk: Chunk, yielded: ChunkStats | QassayError) -> None:
+    def take(chunk: Chunk, yielded: Yield | QassayError) -> None:
         if isinstance(yielded, QassayError):
             failed[chunk.tensor] = yielded.message
         else:
-            readings[chunk.tensor].accumulator.add(yielded)
+            readings[chunk.tensor].add(yielded)
         if options.progress is not None:
             options.progress(chunk.units * readings[chunk.tensor].encoding.block_bytes)
 
-    def read(chunk: Chunk) -> ChunkStats | QassayError:
+    def read(chunk: Chunk) -> Yield | QassayError:
         try:
             return readings[chunk.tensor].read(chunk)
         except QassayError as error:
@@ -116,8 +155,8 @@ def _run(
 
 
 def _in_threads(
-    read: Callable[[Chunk], ChunkStats | QassayError], chunks: Iterable[Chunk], threads: int
-) -> Iterator[tuple[Chunk, ChunkStats | QassayError]]:
+    read: Callable[[Chunk], Yield | QassayError], chunks: Iterable[Chunk], threads: int
+) -> Iterator[tuple[Chunk, Yield | QassayError]]:
     """Yield chunks with what reading them gave, in whatever order they finish.
 
     Few chunks are in flight at a time, so memory does not grow with the size of the model.
@@ -128,7 +167,7 @@ def _in_threads(
             yield chunk, read(chunk)
         return
     with ThreadPoolExecutor(threads) as pool:
-        pending: dict[Future[ChunkStats | QassayError], Chunk] = {
+        pending: dict[Future[Yield | QassayError], Chunk] = {
             pool.submit(read, chunk): chunk for chunk in islice(source, 2 * threads)
         }
         while pending:
@@ -141,6 +180,8 @@ def _in_threads(
 
 def _finish(reading: _Reading) -> TensorStats:
     stats = reading.accumulator.finish()
+    for harms in reading.preflights.values():
+        harms.close_rows(reading.geometry)
     if issubclass(reading.encoding, BlockEncoding):
         fields = reading.encoding.scale_fields
         stats.scales = {

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from qassay.core.finding import Severity
+from qassay.runtimes.targets import Target
 
 CHUNK_BYTES = 8 << 20
 """Bytes read at a time: large enough to hide the cost of a task, small beside any memory."""
@@ -23,6 +24,7 @@ class CheckOptions:
         jobs: Threads; None means one for each processor the process may use.
         chunk_bytes: Bytes read at a time.
         full_stats: Count the codes of every block, not of a sample.
+        targets: What float tensors are meant to become: what that would do to them.
         progress: Called with the number of bytes just read, from any thread.
     """
 
@@ -32,6 +34,7 @@ class CheckOptions:
     jobs: int | None = None
     chunk_bytes: int = CHUNK_BYTES
     full_stats: bool = False
+    targets: tuple[Target, ...] = ()
     progress: Callable[[int], None] | None = None
 
     def runs(self, code: str) -> bool:

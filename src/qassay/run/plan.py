@@ -26,9 +26,19 @@ class Chunk:
     units: int
 
 
-def chunks_of(tensor: int, geometry: Geometry, chunk_bytes: int) -> Iterator[Chunk]:
-    """Yield the chunks of one tensor, in file order, of about `chunk_bytes` each."""
+def chunks_of(
+    tensor: int, geometry: Geometry, chunk_bytes: int, alignment: int = 1
+) -> Iterator[Chunk]:
+    """Yield the chunks of one tensor, in file order, of about `chunk_bytes` each.
+
+    Args:
+        tensor: Its index.
+        geometry: How its units lie.
+        chunk_bytes: Bytes a chunk.
+        alignment: A part of a row begins at a multiple of so many units.
+    """
     per_chunk = max(1, chunk_bytes // geometry.block_bytes)
+    per_chunk = max(alignment, per_chunk // alignment * alignment)
     per_row = geometry.per_row
     if per_chunk >= per_row:
         step = min(per_chunk // per_row, MOST_ROWS) * per_row
