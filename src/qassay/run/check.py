@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from qassay.core.container import Container, Skipped
-from qassay.core.errors import InputError
+from qassay.core.errors import InputError, UsageError
 from qassay.core.finding import Finding
 from qassay.encodings.registry import open_with_encodings
 from qassay.rules.base import ModelFacts, ModelRule, Rule, TensorRule
@@ -50,7 +50,15 @@ def check(
         source: What to check.
         options: How.
         name: How the report names a path; see `open_container`.
+
+    Raises:
+        UsageError: `options` leave no rule to run.
     """
+    if not any(options.runs(rule.code) for rule in all_rules()):
+        raise UsageError(
+            "nothing would be checked: no rule is left",
+            hint="select other rules, or ignore fewer",
+        )
     if isinstance(source, Container):
         return judge(audit(source, options), options)
     try:

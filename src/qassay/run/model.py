@@ -73,7 +73,8 @@ class Tensor:
         are rounded to float32.
 
         Raises:
-            NotDecodableError: As `raw`, or the encoding is not one that qassay reads.
+            NotDecodableError: As `raw`, or the encoding is not one that qassay reads, or no array
+                can have this shape.
         """
         encoding = for_stored_type(self.stored.type)
         if encoding is None:
@@ -85,7 +86,15 @@ class Tensor:
                 found=self.stored.type.name,
                 hint=self.stored.type.note or None,
             )
-        return dequantize(self.raw(), encoding).reshape(self.shape)
+        values = dequantize(self.raw(), encoding)
+        try:
+            return values.reshape(self.shape)
+        except ValueError as error:  # an axis of length 0, and others too long for any array
+            raise NotDecodableError(
+                f"tensor {self.name!r} has a shape that NumPy cannot hold: {list(self.shape)}",
+                path=self.stored.path,
+                offset=self.stored.offset,
+            ) from error
 
     def __repr__(self) -> str:
         return f"<Tensor {self.name!r} {list(self.shape)} {self.encoding}>"
