@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,8 +15,11 @@ from typing import Any
 import click
 
 from qassay.core.errors import UsageError
+from qassay.core.limits import MOST_JOBS
 from qassay.core.text import safe
 from qassay.report.registry import renderers
+
+_LARGEST = 1 << 20
 
 CONFIG_META = "qassay.severity"
 """Where the click context keeps the `severity` table."""
@@ -60,7 +65,11 @@ KEYS: Mapping[str, Key] = {
     "severity": Key(
         "", 'a table of "error", "warning" or "info" by rule, { Q203 = "warning" }', _severities
     ),
-    "jobs": Key("jobs", "a whole number from 1", lambda value: type(value) is int and value >= 1),
+    "jobs": Key(
+        "jobs",
+        f"a whole number from 1 to {MOST_JOBS}",
+        lambda value: type(value) is int and 1 <= value <= MOST_JOBS,
+    ),
     "stats": Key("stats", '"default" or "full"', _one_of("default", "full")),
     "allow-incomplete": Key(
         "allow_incomplete", "true or false", lambda value: isinstance(value, bool)
@@ -122,8 +131,8 @@ def _find(start: Path) -> tuple[Path | None, Mapping[str, Any]]:
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
+            text = _text(path)
+        except (OSError, ValueError):
             continue
         if "qassay" not in text:  # most are not about us: do not even parse them
             continue
@@ -135,9 +144,11 @@ def _find(start: Path) -> tuple[Path | None, Mapping[str, Any]]:
 
 def _read_given(path: Path) -> tuple[Path, Mapping[str, Any]]:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        text = _text(path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, UnicodeDecodeError):
+            reason = "it is not UTF-8 text"
         raise UsageError(
             f"the configuration cannot be read: {reason}",
             path=_shown(path),
@@ -158,6 +169,19 @@ def _read_given(path: Path) -> tuple[Path, Mapping[str, Any]]:
             hint="move it into the table, or remove it",
         )
     return path, table
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file, without waiting for a FIFO or reading a device without end."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with open(handle, "rb") as file:  # noqa: PTH123 - of a descriptor
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is not a regular file")
+        data = file.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise ValueError(f"it is larger than {_LARGEST} bytes")
+    return data.decode("utf-8")
 
 
 def _tool_table(parsed: Mapping[str, Any], path: Path) -> Mapping[str, Any] | None:

@@ -25,14 +25,15 @@ def emit(report: Report, output: Output) -> None:
     """Render `report` and write it to stdout or to the file that `output` names.
 
     Raises:
-        UsageError: The file cannot be written.
+        UsageError: It cannot be written there.
     """
     render = renderer(output.format)
     if output.file is not None:
         look = Look(output.colored(), None, output.verbosity)
         _write_file(output.file, render(report, look))
         return
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else None
     write(render(report, Look(output.colored(), width, output.verbosity)))
 
 
@@ -49,8 +50,14 @@ def write_text(text: str, output: Output) -> None:
 
 
 def write(pieces: Iterable[str]) -> None:
-    """Write text to stdout; a reader that has had enough (`| head`) is no fault."""
+    """Write text to stdout; a reader that has had enough (`| head`) is no fault.
+
+    Raises:
+        UsageError: There is no stdout, or no room.
+    """
     stream = sys.stdout
+    if stream is None:
+        raise _refusal("stdout is closed")
     try:
         batch: list[str] = []
         for piece in pieces:
@@ -62,6 +69,17 @@ def write(pieces: Iterable[str]) -> None:
         stream.flush()
     except BrokenPipeError:
         silence(stream)
+    except OSError as error:
+        silence(stream)
+        raise _refusal(error.strerror or str(error)) from error
+
+
+def _refusal(reason: str, path: str | None = None) -> UsageError:
+    return UsageError(
+        f"the report cannot be written: {reason}",
+        path=path,
+        hint="name another file with --output-file" if path else "name a file with --output-file",
+    )
 
 
 def _encodable(text: str, encoding: str | None) -> str:
@@ -90,11 +108,7 @@ def _write_file(path: Path, pieces: Iterable[str]) -> None:
         Path(temporary).replace(path.resolve())
         temporary = None
     except OSError as error:
-        raise UsageError(
-            f"the report cannot be written: {error.strerror}",
-            path=str(path),
-            hint="name another file with --output-file",
-        ) from error
+        raise _refusal(error.strerror or str(error), str(path)) from error
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import importlib
 import os
 import pkgutil
@@ -91,7 +92,11 @@ class Commands(click.Group):
             silence(sys.stdout)
             return 0
         except Exception as error:  # noqa: BLE001 - the last place where anything can be said
-            _report(error)
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                silence(sys.stdout)
+                _complain(f"Error: the output cannot be written: {error.strerror}")
+            else:
+                _report(error)
         return EXIT_FAULT
 
 

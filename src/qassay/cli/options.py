@@ -19,6 +19,7 @@ from click.core import ParameterSource
 
 from qassay.cli.config import CONFIG_META, CONFIG_PATH, load_into
 from qassay.cli.guard import protect
+from qassay.core.limits import MOST_JOBS
 from qassay.report.registry import renderers
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -82,6 +83,7 @@ class Output:
             self.file is None
             and not os.environ.get("NO_COLOR")
             and os.environ.get("TERM") != "dumb"
+            and sys.stdout is not None  # closed by `>&-`
             and sys.stdout.isatty()
         )
 
@@ -227,7 +229,7 @@ work_options = _group(
         click.option(
             "--jobs",
             "-j",
-            type=click.IntRange(1),
+            type=click.IntRange(1, MOST_JOBS),
             envvar="QASSAY_JOBS",
             help="Number of threads that read the input.  [default: one for each processor]",
         ),

@@ -21,7 +21,7 @@ def progress(what: str, total: int, *, shown: bool) -> Iterator[Callable[[int], 
         total: About how many bytes there are.
         shown: Whether the user wants a bar; where stderr is no terminal there is none.
     """
-    if not shown or not sys.stderr.isatty():
+    if not shown or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     bar = _LateBar(what, total)

@@ -20,10 +20,11 @@ from qassay.cli.options import (
     verdict_options,
     work_options,
 )
+from qassay.cli.paths import ModelPath
 
 
 @click.command()
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path())
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=ModelPath())
 @target_options
 @rule_options
 @verdict_options

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from qassay.cli.options import Output, output_options
+from qassay.cli.paths import ModelPath
 
 
 @click.command()
-@click.argument("model", type=click.Path())
+@click.argument("model", type=ModelPath())
 @click.option("--key", metavar="KEY", help="Print one metadata value, arrays in full.")
 @output_options
 def command(model: str, key: str | None, output: Output) -> int:

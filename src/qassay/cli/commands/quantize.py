@@ -21,6 +21,7 @@ from qassay.cli.options import (
     verdict_options,
     work_options,
 )
+from qassay.cli.paths import ModelPath
 
 if TYPE_CHECKING:
     from qassay.report.document import Report
@@ -42,8 +43,8 @@ def _patterns(
 
 
 @click.command()
-@click.argument("source", metavar="SRC", type=click.Path())
-@click.argument("destination", metavar="DST", type=click.Path())
+@click.argument("source", metavar="SRC", type=ModelPath())
+@click.argument("destination", metavar="DST", type=ModelPath())
 @click.option("--to", metavar="TYPE", required=True, help="What to quantize to: Q8_0, ggml.q4_k.")
 @click.option(
     "--engine",
