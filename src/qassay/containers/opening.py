@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from qassay.containers import sniff
+from qassay.containers import imatrix, sniff
 from qassay.containers.gguf import MAGIC, VERSIONS, read_gguf
 from qassay.containers.packed import mark_packed
 from qassay.containers.safetensors import LARGEST_HEADER, read_safetensors
@@ -86,6 +86,8 @@ def _read(source: Source, file_name: str, name: str) -> Container:
         return read_gguf(source, name)
     if _looks_like_safetensors(head):
         return read_safetensors(source, name)
+    if imatrix.looks_like_legacy(head, source.size):
+        return imatrix.read_legacy(source, name)
     # A file of a few bytes under the right name is more likely cut than something else.
     cut = 0 < len(head) < 8 and lower.endswith((".gguf", ".safetensors"))
     foreign = None if cut else sniff.identify(source, head)

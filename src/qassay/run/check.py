@@ -14,6 +14,7 @@ from qassay.encodings.registry import open_with_encodings
 from qassay.rules.base import ModelFacts, ModelRule, Rule, TensorRule
 from qassay.rules.registry import all_rules
 from qassay.run.audit import audit
+from qassay.run.importance import with_importance
 from qassay.run.options import CheckOptions
 
 
@@ -60,7 +61,7 @@ def check(
             hint="select other rules, or ignore fewer",
         )
     if isinstance(source, Container):
-        return judge(audit(source, options), options)
+        return judge(with_importance(audit(source, options)), options)
     try:
         container = open_with_encodings(source, name)
     except InputError as error:
@@ -69,7 +70,7 @@ def check(
         unread = [Skipped(path, _reason(error))]
         return judge(ModelFacts(unreadable, unread=unread), options)
     try:
-        return judge(audit(container, options), options)
+        return judge(with_importance(audit(container, options)), options)
     finally:
         container.close()
 
