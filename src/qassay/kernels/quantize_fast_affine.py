@@ -9,11 +9,9 @@ from qassay.encodings.base import Floats
 from qassay.kernels import quantize_reference_k as reference
 from qassay.kernels.jit import kernel
 from qassay.kernels.quantize_fast_lanes import (
-    LANES,
     ONE,
     any_lane,
     clamped,
-    inner,
     load,
     load_bytes,
     magnitude,
@@ -47,6 +45,7 @@ from qassay.kernels.quantize_fast_parts import (
     unhalf,
 )
 from qassay.kernels.quantize_fast_positive import positive
+from qassay.kernels.quantize_fast_vectors import LANES, inner
 from qassay.kernels.quantize_reference_search import (
     Q2_K,
     Q2_WEIGHTED,

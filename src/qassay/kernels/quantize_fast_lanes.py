@@ -1,118 +1,26 @@
-"""Vectors for Numba code: `LANES` float32 or int32 numbers that one instruction works on.
-
-ggml's searches are serial inside a sub-block, so the fast kernels give each lane a super-block of
-its own and keep running sums in registers. Arithmetic exists between vectors of one type only:
-nothing can become a double unnoticed. Every operation is the IEEE one, never contracted.
-"""
+"""What can be done with the vectors of `quantize_fast_vectors` beyond arithmetic."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 from typing import cast as typed
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core.cgutils import get_or_insert_function
-from numba.core.datamodel import models
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic as _intrinsic
-from numba.extending import lower_builtin, register_model
 
-LANES = 16
-_FLOAT = ir.VectorType(ir.FloatType(), LANES)
-_INT = ir.VectorType(ir.IntType(32), LANES)
-_BYTE = ir.VectorType(ir.IntType(8), LANES)
-_BIT = ir.VectorType(ir.IntType(1), LANES)
-
-Generator = Callable[[Any, Any, Any, Any], Any]
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def inner(function: F) -> F:
-    """Compile a function that only kernels call, without what Python or C would call it by.
-
-    Those wrappers are a third of the time that compiling takes.
-    """
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return typed("F", numba.njit(nogil=True, error_model="numpy", **options)(function))
-
-
-class Lanes(types.Type):  # type: ignore[misc]
-    """The Numba type of a vector."""
-
-    def __init__(self, kind: str, llvm: ir.VectorType) -> None:
-        self.llvm = llvm
-        super().__init__(name=f"lanes_{kind}")
-
-
-FLOATS = Lanes("float32", _FLOAT)
-INTS = Lanes("int32", _INT)
-MASK = Lanes("bool", _BIT)
-
-
-@register_model(Lanes)
-class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: Lanes) -> None:
-        super().__init__(manager, kind, kind.llvm)
-
-
-def _operator(
-    python: Callable[..., Any], instructions: dict[Lanes, Generator], result: Lanes | None = None
-) -> None:
-    """Let `python` work on two vectors of one type."""
-
-    class Template(AbstractTemplate):  # type: ignore[misc]
-        def generic(self, given: Any, _keywords: Any) -> Any:
-            if len(given) == 2 and given[0] == given[1] and given[0] in instructions:
-                return signature(result or given[0], *given)
-            return None
-
-    infer_global(python)(Template)
-
-    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return instructions[signature.args[0]](context, builder, signature, arguments)
-
-    lower_builtin(python, Lanes, Lanes)(lower)
-
-
-def _plain(name: str) -> Generator:
-    return lambda _context, builder, _signature, given: getattr(builder, name)(*given)
-
-
-def _compared(name: str, relation: str) -> Generator:
-    return lambda _context, builder, _signature, given: getattr(builder, name)(relation, *given)
-
-
-_operator(operator.add, {FLOATS: _plain("fadd"), INTS: _plain("add")})
-_operator(operator.sub, {FLOATS: _plain("fsub"), INTS: _plain("sub")})
-_operator(operator.mul, {FLOATS: _plain("fmul"), INTS: _plain("mul")})
-_operator(operator.truediv, {FLOATS: _plain("fdiv")})
-_operator(operator.and_, {INTS: _plain("and_"), MASK: _plain("and_")})
-_operator(operator.or_, {INTS: _plain("or_"), MASK: _plain("or_")})
-_operator(operator.lshift, {INTS: _plain("shl")})
-_operator(operator.rshift, {INTS: _plain("lshr")})
-for _python, _relation in (
-    (operator.lt, "<"),
-    (operator.gt, ">"),
-    (operator.eq, "=="),
-):
-    _operator(
-        _python,
-        {
-            FLOATS: _compared("fcmp_ordered", _relation),
-            INTS: _compared("icmp_signed", _relation),
-        },
-        MASK,
-    )
-# NaN differs from everything: the one comparison that is true of it.
-_operator(
-    operator.ne,
-    {FLOATS: _compared("fcmp_unordered", "!="), INTS: _compared("icmp_signed", "!=")},
+from qassay.kernels.quantize_fast_vectors import (
+    BYTE_VECTOR,
+    FLOAT_VECTOR,
+    FLOATS,
+    INT_VECTOR,
+    INTS,
+    LANES,
     MASK,
+    Generator,
 )
 
 
@@ -128,7 +36,7 @@ def _spread(builder: Any, vector: ir.VectorType, value: Any) -> Any:
     single = builder.insert_element(
         ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
     )
-    return builder.shuffle_vector(single, single, ir.Constant(_INT, [0] * LANES))
+    return builder.shuffle_vector(single, single, ir.Constant(INT_VECTOR, [0] * LANES))
 
 
 def _address(context: Any, builder: Any, array_type: Any, array: Any, row: Any, to: Any) -> Any:
@@ -142,7 +50,7 @@ def load(_typing: Any, array: Any, row: Any) -> Any:
     """Load row `row` of an array of float32, `[row, lane]`, as all that take a row."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        at = _address(context, builder, signature.args[0], given[0], given[1], _FLOAT)
+        at = _address(context, builder, signature.args[0], given[0], given[1], FLOAT_VECTOR)
         return builder.load(at, align=1)
 
     return FLOATS(array, row), generate
@@ -153,7 +61,7 @@ def store(_typing: Any, array: Any, row: Any, value: Any) -> Any:
     """Store a row of float32."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        at = _address(context, builder, signature.args[0], given[0], given[1], _FLOAT)
+        at = _address(context, builder, signature.args[0], given[0], given[1], FLOAT_VECTOR)
         builder.store(given[2], at, align=1)
         return context.get_dummy_value()
 
@@ -165,8 +73,8 @@ def load_bytes(_typing: Any, array: Any, row: Any) -> Any:
     """Load a row of uint8 as integers."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        at = _address(context, builder, signature.args[0], given[0], given[1], _BYTE)
-        return builder.zext(builder.load(at, align=1), _INT)
+        at = _address(context, builder, signature.args[0], given[0], given[1], BYTE_VECTOR)
+        return builder.zext(builder.load(at, align=1), INT_VECTOR)
 
     return INTS(array, row), generate
 
@@ -176,8 +84,8 @@ def store_bytes(_typing: Any, array: Any, row: Any, value: Any) -> Any:
     """Store the low bytes of integers as a row of uint8."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        at = _address(context, builder, signature.args[0], given[0], given[1], _BYTE)
-        builder.store(builder.trunc(given[2], _BYTE), at, align=1)
+        at = _address(context, builder, signature.args[0], given[0], given[1], BYTE_VECTOR)
+        builder.store(builder.trunc(given[2], BYTE_VECTOR), at, align=1)
         return context.get_dummy_value()
 
     return types.void(array, row, value), generate
@@ -189,8 +97,8 @@ def store_bytes_at(_typing: Any, array: Any, offset: Any, value: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, given[0]).data
-        at = builder.bitcast(builder.gep(data, [given[1]]), _BYTE.as_pointer())
-        builder.store(builder.trunc(given[2], _BYTE), at, align=1)
+        at = builder.bitcast(builder.gep(data, [given[1]]), BYTE_VECTOR.as_pointer())
+        builder.store(builder.trunc(given[2], BYTE_VECTOR), at, align=1)
         return context.get_dummy_value()
 
     return types.void(array, offset, value), generate
@@ -203,7 +111,7 @@ def splat(_typing: Any, value: Any) -> Any:
         return None
 
     def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        return _spread(builder, _FLOAT, given[0])
+        return _spread(builder, FLOAT_VECTOR, given[0])
 
     return FLOATS(value), generate
 
@@ -213,7 +121,7 @@ def zeros(_typing: Any) -> Any:
     """Return 0 in every lane."""
 
     def generate(_context: Any, _builder: Any, _signature: Any, _given: Any) -> Any:
-        return _constant(_FLOAT, 0.0)
+        return _constant(FLOAT_VECTOR, 0.0)
 
     return FLOATS(), generate
 
@@ -224,7 +132,7 @@ def whole(_typing: Any, value: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         narrow = context.cast(builder, given[0], signature.args[0], types.int32)
-        return _spread(builder, _INT, narrow)
+        return _spread(builder, INT_VECTOR, narrow)
 
     return INTS(value), generate
 
@@ -234,9 +142,9 @@ def nearest(_typing: Any, value: Any) -> Any:
     """Round as ggml's `nearest_int`: the bits of `value + 1.5 * 2^23`."""
 
     def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        raised = builder.fadd(given[0], _constant(_FLOAT, 12582912.0))
-        low = builder.and_(builder.bitcast(raised, _INT), _constant(_INT, 0x7FFFFF))
-        return builder.sub(low, _constant(_INT, 0x400000))
+        raised = builder.fadd(given[0], _constant(FLOAT_VECTOR, 12582912.0))
+        low = builder.and_(builder.bitcast(raised, INT_VECTOR), _constant(INT_VECTOR, 0x7FFFFF))
+        return builder.sub(low, _constant(INT_VECTOR, 0x400000))
 
     return INTS(value), generate
 
@@ -246,7 +154,7 @@ def number(_typing: Any, value: Any) -> Any:
     """Convert integers to float32."""
 
     def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        return builder.sitofp(given[0], _FLOAT)
+        return builder.sitofp(given[0], FLOAT_VECTOR)
 
     return FLOATS(value), generate
 
@@ -256,7 +164,7 @@ def signed_byte(_typing: Any, value: Any) -> Any:
     """Narrow integers to int8."""
 
     def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        return builder.sext(builder.trunc(given[0], _BYTE), _INT)
+        return builder.sext(builder.trunc(given[0], BYTE_VECTOR), INT_VECTOR)
 
     return INTS(value), generate
 
@@ -266,7 +174,7 @@ def bits_of(_typing: Any, value: Any) -> Any:
     """Return the bits of float32."""
 
     def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        return builder.bitcast(given[0], _INT)
+        return builder.bitcast(given[0], INT_VECTOR)
 
     return INTS(value), generate
 
@@ -276,14 +184,14 @@ def of_bits(_typing: Any, value: Any) -> Any:
     """Return the float32 of these bits."""
 
     def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        return builder.bitcast(given[0], _FLOAT)
+        return builder.bitcast(given[0], FLOAT_VECTOR)
 
     return FLOATS(value), generate
 
 
 def _unary(name: str) -> Generator:
     def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        kind = ir.FunctionType(_FLOAT, [_FLOAT])
+        kind = ir.FunctionType(FLOAT_VECTOR, [FLOAT_VECTOR])
         function = get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f32")
         return builder.call(function, given)
 
@@ -372,7 +280,7 @@ def greatest(_typing: Any, value: Any) -> Any:
     """Return the greatest lane of signed integers."""
 
     def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        kind = ir.FunctionType(ir.IntType(32), [_INT])
+        kind = ir.FunctionType(ir.IntType(32), [INT_VECTOR])
         name = f"llvm.vector.reduce.smax.v{LANES}i32"
         return builder.call(get_or_insert_function(builder.module, kind, name), given)
 
@@ -388,11 +296,11 @@ def truncated(_typing: Any, value: Any) -> Any:
 
     def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
         limit = 2.0**31
-        below = builder.fcmp_ordered("<", given[0], _constant(_FLOAT, limit))
-        above = builder.fcmp_ordered(">", given[0], _constant(_FLOAT, -limit))
+        below = builder.fcmp_ordered("<", given[0], _constant(FLOAT_VECTOR, limit))
+        above = builder.fcmp_ordered(">", given[0], _constant(FLOAT_VECTOR, -limit))
         fits = builder.and_(below, above)
-        safe = builder.select(fits, given[0], _constant(_FLOAT, 0.0))
-        return builder.fptosi(safe, _INT)
+        safe = builder.select(fits, given[0], _constant(FLOAT_VECTOR, 0.0))
+        return builder.fptosi(safe, INT_VECTOR)
 
     return INTS(value), generate
 

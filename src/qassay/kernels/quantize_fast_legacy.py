@@ -13,14 +13,12 @@ from qassay.encodings.tables import table
 from qassay.kernels import quantize_reference_legacy as reference
 from qassay.kernels.jit import kernel
 from qassay.kernels.quantize_fast_lanes import (
-    LANES,
     ONE,
     ZERO,
     bits_float,
     bits_of,
     float_bits,
     greatest,
-    inner,
     load,
     magnitude,
     number,
@@ -33,6 +31,7 @@ from qassay.kernels.quantize_fast_lanes import (
     whole,
 )
 from qassay.kernels.quantize_fast_parts import in_threads
+from qassay.kernels.quantize_fast_vectors import LANES, inner
 from qassay.kernels.quantize_reference_legacy import LOG2_LEAST
 from qassay.kernels.quantize_reference_parts import LARGEST
 

@@ -17,12 +17,10 @@ import numpy as np
 from qassay.core.source import Bytes
 from qassay.encodings.base import Floats
 from qassay.kernels.quantize_fast_lanes import (
-    LANES,
     ZERO,
     any_lane,
     bits_of,
     clamped,
-    inner,
     is_nan,
     load,
     load_bytes,
@@ -38,6 +36,7 @@ from qassay.kernels.quantize_fast_lanes import (
     whole,
     zeros,
 )
+from qassay.kernels.quantize_fast_vectors import LANES, inner
 
 SUPER = 256
 _HALF = np.float32(0.5)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from qassay.kernels.quantize_fast_lanes import (
     ONE,
     any_lane,
-    inner,
     load,
     load_bytes,
     nearest,
@@ -16,6 +15,7 @@ from qassay.kernels.quantize_fast_lanes import (
     whole,
     zeros,
 )
+from qassay.kernels.quantize_fast_vectors import inner
 from qassay.kernels.quantize_reference_parts import TINY
 
 _SWEEPS = 5

@@ -14,10 +14,8 @@ from qassay.kernels import quantize_reference_legacy as reference
 from qassay.kernels.jit import kernel
 from qassay.kernels.quantize_fast_affine import BASE, FLAT, INVERSE, LOW, SCALE, search_range
 from qassay.kernels.quantize_fast_lanes import (
-    LANES,
     ZERO,
     clamped,
-    inner,
     load,
     load_bytes,
     nearest,
@@ -40,6 +38,7 @@ from qassay.kernels.quantize_fast_parts import (
     workspace,
 )
 from qassay.kernels.quantize_fast_symmetric import search_scale
+from qassay.kernels.quantize_fast_vectors import LANES, inner
 from qassay.kernels.quantize_reference_search import (
     Q4_WEIGHTED,
     Q5_WEIGHTED,

@@ -9,11 +9,9 @@ from qassay.encodings.base import Floats
 from qassay.kernels import quantize_reference_k as reference
 from qassay.kernels.jit import kernel
 from qassay.kernels.quantize_fast_lanes import (
-    LANES,
     ONE,
     any_lane,
     clamped,
-    inner,
     load,
     load_bytes,
     magnitude,
@@ -42,6 +40,7 @@ from qassay.kernels.quantize_fast_parts import (
     sum_parts,
     unhalf,
 )
+from qassay.kernels.quantize_fast_vectors import LANES, inner
 from qassay.kernels.quantize_reference_parts import TINY
 from qassay.kernels.quantize_reference_search import symmetric_numerators
 
