@@ -16,7 +16,8 @@ ROOT = str(Path(qassay.__file__).parent.parent)
 
 def shell(line: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[bytes]:
     """Run a line of shell in which `qassay` is this one."""
-    line = line.replace("qassay ", f"{sys.executable} -m qassay ", 1)
+    if line.startswith("qassay "):
+        line = line.replace("qassay", f"{sys.executable} -m qassay", 1)
     return subprocess.run(
         ["sh", "-c", line],
         capture_output=True,
@@ -91,3 +92,14 @@ def test_a_configuration_that_is_too_large(run, sound):
     result = run("check", sound, "--config", "own.toml")
     assert result.exit_code == 2
     assert "larger than" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "line", ["check {}", "rules", "encodings", "explain Q201", "explain Q8_0", "env", "--help"]
+)
+def test_without_docstrings(sound, line):
+    """`python -OO` removes the manual pages, and only them."""
+    result = shell(f"{sys.executable} -OO -m qassay {line.format(sound)}")
+    assert result.returncode == 0, result.stderr
+    if line.startswith("explain"):
+        assert b"run qassay without -OO" in result.stdout

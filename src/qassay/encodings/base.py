@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from qassay.containers import ggml_types, safetensors_types
 from qassay.core.errors import DeclarationError
+from qassay.core.pages import demanded, first_sentence
 from qassay.core.source import Bytes
 from qassay.encodings.bits import Bits, joined
 from qassay.encodings.fields import BitsField, Field, Role, ScaleField
@@ -150,7 +151,7 @@ class Encoding:
         if id is None:  # a family's base, not an encoding
             return
         cls.id = id
-        missing = [name for name in cls._demanded if not cls.__dict__.get(name)]
+        missing = [name for name in demanded(cls._demanded) if not cls.__dict__.get(name)]
         if missing:
             raise DeclarationError(
                 f"encoding {id} in {cls.__module__} is incomplete",
@@ -167,7 +168,7 @@ class Encoding:
     @classmethod
     def title(cls) -> str:
         """Return the first sentence of the declaration's docstring."""
-        return (cls.__doc__ or "").strip().splitlines()[0]
+        return first_sentence(cls)
 
     @classmethod
     def bits_per_weight(cls) -> float:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from qassay.core.pages import page
 from qassay.encodings.base import BlockEncoding, Codes, Encoding, Ggml, PlainEncoding, Safetensors
 from qassay.encodings.bits import Bits
 from qassay.encodings.fields import BitsField, Field, Role, ScaleField
@@ -32,8 +32,7 @@ def rule_dict(rule: type[Rule]) -> dict[str, Any]:
 
 def manual_parts(rule: type[Rule]) -> list[tuple[str, str]]:
     """Return a rule's manual page as pairs of heading and text; the first heading is ""."""
-    page = inspect.cleandoc(rule.__doc__ or "")
-    pieces = re.split(r"^## +(.+)$", page, flags=re.MULTILINE)
+    pieces = re.split(r"^## +(.+)$", page(rule), flags=re.MULTILINE)
     pairs = [("", pieces[0].strip())]
     pairs += [
         (heading.strip(), text.strip())
@@ -166,7 +165,7 @@ def encodings_report(encodings: Sequence[type[Encoding]]) -> Report:
 
 def encoding_report(encoding: type[Encoding]) -> Report:
     """Return the report of `explain ENCODING`."""
-    doc = inspect.cleandoc(encoding.__doc__ or "").splitlines()
+    doc = page(encoding).splitlines()
     weights = "1 weight" if encoding.block == 1 else f"{encoding.block} weights"
     amount = "1 byte" if encoding.block_bytes == 1 else f"{encoding.block_bytes} bytes"
     facts = [

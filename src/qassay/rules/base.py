@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from qassay.core.container import Container, Defect, Skipped, StoredTensor
 from qassay.core.errors import DeclarationError
 from qassay.core.finding import Certainty, Finding, Location, Severity
+from qassay.core.pages import demanded, first_sentence
 from qassay.core.stats import Tally, TensorStats
 from qassay.encodings.base import Encoding
 from qassay.rules.registry import register
@@ -88,8 +89,8 @@ class Rule:
         if code is None or name is None:
             return
         cls.code, cls.name = code, name
-        demanded = ("__doc__", "severity", "help", "since")
-        wanting = [part for part in demanded if not getattr(cls, part, None)]
+        parts = demanded(("__doc__", "severity", "help", "since"))
+        wanting = [part for part in parts if not getattr(cls, part, None)]
         if not re.fullmatch(r"Q\d{3}", code) or wanting:
             raise DeclarationError(
                 f"rule {code} in {cls.__module__} is incomplete",
@@ -101,7 +102,7 @@ class Rule:
     @classmethod
     def title(cls) -> str:
         """Return the first sentence of the manual page."""
-        return (cls.__doc__ or "").strip().splitlines()[0]
+        return first_sentence(cls)
 
     def finding(
         self,

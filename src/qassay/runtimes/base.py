@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qassay.core.errors import DeclarationError, UsageError
+from qassay.core.pages import demanded, first_sentence
 from qassay.core.source import Bytes
 from qassay.encodings.base import Encoding, Floats
 from qassay.encodings.registry import by_id
@@ -63,7 +64,8 @@ class Engine:
     def __init_subclass__(cls, *, id: str) -> None:  # noqa: A002
         super().__init_subclass__()
         cls.id = id
-        wanting = [name for name in ("__doc__", "sources", "routes") if not getattr(cls, name)]
+        parts = demanded(("__doc__", "sources", "routes"))
+        wanting = [name for name in parts if not getattr(cls, name)]
         if wanting:
             raise DeclarationError(
                 f"engine {id} in {cls.__module__} is incomplete",
@@ -75,7 +77,7 @@ class Engine:
     @classmethod
     def title(cls) -> str:
         """Return the first sentence of the docstring."""
-        return (cls.__doc__ or "").strip().splitlines()[0]
+        return first_sentence(cls)
 
     @classmethod
     def quantize(
