@@ -44,7 +44,8 @@ def outlier_runs(amax: Floats, runs: int) -> Index:
     width = rows.shape[1]
     for span in some.tolist():
         sizes = spans[span].astype(np.float64)
-        middle = float(np.median(sizes[sizes > 0]))
+        live = np.sort(sizes[sizes > 0])
+        middle = float(live[(live.size - 1) // 2])
         for run in np.flatnonzero(sizes >= RATIO * middle).tolist():
             row, place = divmod(span * _SPAN + run, width)
             found.append(row * runs + place)

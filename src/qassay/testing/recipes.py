@@ -29,8 +29,8 @@ what writers leave for zeros; `{index, value}` and `{index, bits}` one value of 
 `tensor`, `expert`, `severity`, `certainty`, `count`, `path`, `name`; those of its first location:
 `row`, `column`, `block`, `byte_offset`, `value`; `field`; and `data`, of which the keys given are
 compared. The rule's findings and the entries must match one to one, and other rules may add
-nothing above info that is not listed. `options` are those of `CheckOptions`; `crashed` names
-rules that shall have raised.
+nothing above info that is not listed. `options` are those of `CheckOptions`; `to` is what is meant
+by `--to`, with `group_size`; `crashed` names rules that shall have raised.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from qassay.rules.registry import all_rules
 from qassay.run.audit import audit
 from qassay.run.check import CheckResult, check, judge
 from qassay.run.options import CheckOptions
+from qassay.runtimes.targets import parse_targets
 from qassay.testing.content import encode, healthy
 from qassay.testing.gguf_writer import GgufTensor, build_gguf
 from qassay.testing.safetensors_writer import SafeTensor, write_safetensors
@@ -98,7 +99,11 @@ def run_case(case: Case, folder: Path, options: CheckOptions | None = None) -> C
         folder: Where files may be written.
         options: Used instead of the defaults; the case's own options win.
     """
-    wanted = replace(options or CheckOptions(), **case.recipe.get("options", {}))
+    wanted = replace(
+        options or CheckOptions(),
+        targets=parse_targets([case.recipe.get("to", "")], case.recipe.get("group_size")),
+        **case.recipe.get("options", {}),
+    )
     if "crashed" not in case.recipe:
         return check(build(case.recipe, folder), wanted)
     facts = audit(in_memory(case.recipe), wanted)
