@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,6 +12,34 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 uncached: list[str] = []
 """Names of kernels that could not be cached: no cache folder is writable."""
+
+
+class _Tolerant:
+    """Numba's cache of one function, in which a damaged file counts as a missing one.
+
+    Numba lets what `pickle` raises on such a file end the call. A write that fails (a disk that is
+    full) is no reason to end it either.
+    """
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """Return the compiled code that is kept, None where there is none that can be read."""
+        try:
+            return self._cache.load_overload(signature, target)
+        except Exception:  # noqa: BLE001 - damaged data makes pickle raise anything
+            with contextlib.suppress(Exception):
+                self._cache.flush()
+            return None
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        """Keep compiled code."""
+        with contextlib.suppress(Exception):
+            self._cache.save_overload(signature, data)
 
 
 def helper(function: F) -> F:
@@ -32,4 +61,7 @@ def kernel(function: F) -> F:
     except RuntimeError:
         uncached.append(function.__name__)
         compiled = numba.njit(nogil=True, error_model="numpy")(function)
+    else:
+        if hasattr(compiled, "_cache"):  # a plain function under NUMBA_DISABLE_JIT
+            compiled._cache = _Tolerant(compiled._cache)
     return compiled
