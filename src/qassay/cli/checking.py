@@ -13,7 +13,7 @@ from qassay.cli.inputs import distinct
 from qassay.cli.options import Aim, RuleChoice, Work
 from qassay.cli.progress import progress
 from qassay.core.finding import Severity
-from qassay.kernels.select import wanted
+from qassay.kernels.select import notes, wanted
 from qassay.report.document import Report
 from qassay.rules.registry import all_rules
 from qassay.run.check import check
@@ -74,7 +74,9 @@ def _input_bytes(path: Path) -> int:
 
 
 def warn_uncached(*, quiet: bool) -> None:
-    """Say once that compiled kernels could not be kept, if any ran."""
+    """Say once that kernels were not compiled, or could not be kept, if any ran."""
+    for note in notes if not quiet else ():
+        click.echo(f"note: {note}", err=True)
     jit = sys.modules.get("qassay.kernels.jit")
     if jit is not None and jit.uncached and not quiet:
         click.echo(

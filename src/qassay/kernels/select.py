@@ -18,6 +18,7 @@ from qassay.kernels import reference
 from qassay.kernels.plan import ScanPlan
 
 VARIABLE = "QASSAY_KERNELS"
+INTERPRETED = "NUMBA_DISABLE_JIT"
 SMALL = 48 << 20
 """Below this many bytes, importing Numba costs more than it saves."""
 
@@ -82,11 +83,20 @@ FAST = Kernels(
 )
 
 
+notes: dict[str, None] = {}
+"""What users should know about the kernels that ran, each once."""
+
+
+def interpreted() -> bool:
+    """Tell whether Numba is told not to compile: its kernels would take hours, then."""
+    return os.environ.get(INTERPRETED, "").strip() not in ("", "0")
+
+
 def wanted() -> str | None:
     """Return the set that `QASSAY_KERNELS` pins, None where it pins none.
 
     Raises:
-        UsageError: The variable holds neither `reference` nor `fast`.
+        UsageError: The variable holds neither `reference` nor `fast`, or `fast` cannot be had.
     """
     pinned = os.environ.get(VARIABLE) or None
     if pinned not in (None, "reference", "fast"):
@@ -96,12 +106,20 @@ def wanted() -> str | None:
             found=pinned,
             hint=f"unset {VARIABLE}",
         )
+    if pinned == "fast" and interpreted():
+        raise UsageError(
+            f"{VARIABLE} asks for compiled kernels, and {INTERPRETED} forbids to compile them",
+            hint=f"unset one of the two: {INTERPRETED}, or {VARIABLE}",
+        )
     return pinned
 
 
 def choose(nbytes: int) -> Kernels:
     """Return the kernels for an input of `nbytes`."""
     name = wanted() or ("fast" if nbytes >= SMALL else "reference")
+    if name == "fast" and interpreted():
+        name = "reference"
+        notes[f"{INTERPRETED} is set, so the reference kernels ran, which are slower"] = None
     return FAST if name == "fast" else REFERENCE
 
 
