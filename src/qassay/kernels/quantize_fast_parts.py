@@ -18,7 +18,6 @@ from qassay.core.source import Bytes
 from qassay.encodings.base import Floats
 from qassay.kernels.quantize_fast_lanes import (
     ZERO,
-    any_lane,
     bits_of,
     clamped,
     is_nan,
@@ -28,6 +27,7 @@ from qassay.kernels.quantize_fast_lanes import (
     nearest,
     number,
     of_bits,
+    packed,
     root,
     select,
     splat,
@@ -50,7 +50,7 @@ _SMALL = 1 << 16
 def gather(x, first, count, size, across, marks):
     """Transpose blocks first..first+count of `size` weights; missing lanes become zeros.
 
-    Blocks of a batch that holds a NaN are marked.
+    Blocks that hold a NaN are marked.
     """
     for lane in range(LANES):
         if lane < count:
@@ -63,9 +63,10 @@ def gather(x, first, count, size, across, marks):
     found = whole(0)
     for i in range(size):
         found = found | select(is_nan(load(across, i)), whole(1), whole(0))
-    if any_lane(found != whole(0)):
-        for block in range(first, first + count):
-            marks[block] = 1
+    nan = np.uint64(packed(found != whole(0)))
+    if nan:
+        for lane in range(count):
+            marks[first + lane] = (nan >> np.uint64(lane)) & np.uint64(1)
 
 
 @inner
