@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from qassay.report.document import Coverage, NotChecked, Report
 from qassay.report.inputs import input_of, missing_tensors
+from qassay.report.of_targets import table as targets_table
+from qassay.report.of_targets import targets
 from qassay.report.page import Column, Section, Table
 from qassay.report.tensors import TensorEntry
 from qassay.report.totals import Total, totals
@@ -42,6 +44,7 @@ def report_of(results: Sequence[CheckResult]) -> Report:
     listed = [stored for one in facts for stored in one.container.tensors]
     summed = totals(read)
     full = any(result.full_stats for result in results)
+    aims = targets(read)
     rules = sorted({code for result in results for code in result.rules})
     crashed = sorted({rule.code for one in facts for rule, _ in one.crashed})
     return Report(
@@ -59,8 +62,9 @@ def report_of(results: Sequence[CheckResult]) -> Report:
             "totals": {name: each.to_dict() for name, each in summed.items()},
             "rules": rules,
             "crashed": crashed,
+            **({"targets": aims} if aims else {}),
         },
-        sections=_sections(summed, full=full),
+        sections=(*_sections(summed, full=full), *([targets_table(aims)] if aims else [])),
         fault=bool(crashed),
     )
 
