@@ -7,11 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from qassay.core.finding import Certainty, Finding, Severity
+from qassay.core.stats import Offence, TensorStats
 from qassay.encodings.base import BlockEncoding
 from qassay.rules.base import TensorFacts, TensorRule
 
 LIVE_PER_CODE = 64
 LEAST_LIVE = 4096
+
+
+def _dead(stats: TensorStats, counted: int) -> int:
+    """Return how many of the first blocks can be dead, at most."""
+    dead = [tally for _, _, tally in stats.offences(Offence.DEAD_BLOCK)]
+    first = min((tally.places[0][0] for tally in dead), default=counted)
+    return max(0, min(sum(tally.count for tally in dead), counted - first))
 
 
 class UnusedCodeRange(TensorRule, code="Q305", name="unused-code-range"):
@@ -20,8 +28,9 @@ class UnusedCodeRange(TensorRule, code="Q305", name="unused-code-range"):
     ## What it does
     Counts the different codes of the tensor (of its first 1024 blocks, or of all of them with
     full statistics) and reports when no more than half of the type's codes occur, in tensors with
-    at least 4096 codes that do not stand for zero, and 64 for each code of the type. In every
-    block-quantized tensor of the real files that were measured, more than three quarters occur.
+    at least 4096 codes that do not stand for zero, and 64 for each code of the type; dead blocks
+    (Q301) are left aside. In every block-quantized tensor of the real files that were measured,
+    more than three quarters occur.
 
     ## Why it is bad
     The tensor takes more bits than it uses: a 4-bit tensor stored as 8-bit, or a quantizer whose
@@ -49,6 +58,8 @@ class UnusedCodeRange(TensorRule, code="Q305", name="unused-code-range"):
         stored = codes.histogram.patterns + low
         blank = [*encoding.codes.zeros(bits), *encoding.codes.blank]
         live = int(codes.histogram.counts[~np.isin(stored, blank)].sum())
+        # Whatever stands in a dead block, under a scale of zero, is no choice of a quantizer.
+        live = min(live, (codes.blocks - _dead(tensor.stats, codes.blocks)) * encoding.block)
         if live < max(LEAST_LIVE, LIVE_PER_CODE * possible) or 2 * stored.size > possible:
             return
         first, last = int(stored[0]), int(stored[-1])
