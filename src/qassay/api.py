@@ -39,6 +39,7 @@ def check(
     stats: str = "default",
     to: str | Iterable[str] = (),
     group_size: int | None = None,
+    imatrix: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Audit a model and return the report; `report.to_dict()` is the JSON document.
 
@@ -56,6 +57,7 @@ def check(
         to: What float tensors are meant to become (`"Q8_0"`, `["Q8_0", "Q4_K_M"]`): adds the rules
             Q501 to Q506, which say what that would do to them.
         group_size: Weights a group, for targets that are stored in groups.
+        imatrix: An importance file that shall be for the model: what of it cannot be used (Q507).
 
     Raises:
         UsageError: An argument names no rule, severity or target, or is out of range.
@@ -74,6 +76,7 @@ def check(
         chunk_bytes=chunk_bytes,
         full_stats=stats == "full",
         targets=parse_targets([to] if isinstance(to, str) else to, group_size),
+        importance=None if imatrix is None else _path(imatrix),
     )
     chosen = source.container if isinstance(source, Model) else _path(source)
     return Report.of_check(run_check(chosen, options))

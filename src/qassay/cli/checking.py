@@ -57,6 +57,7 @@ def run(
             jobs=work.jobs,
             full_stats=work.full_stats,
             targets=targets,
+            importance=None if aim is None else aim.imatrix,
             progress=step,
         )
         return Report.of_check(*(check(path, options, name) for path, name in inputs))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from qassay.cli.paths import ModelPath
 from qassay.core.errors import UsageError
 from qassay.core.text import safe
 
@@ -39,9 +40,11 @@ def _refusal(output: Path, what: str) -> UsageError:
 
 
 def _named(context: click.Context) -> Iterator[str]:
-    """Yield the paths that the command's arguments name."""
+    """Yield the paths that the command's arguments name, and its options that name models."""
     for param in context.command.params:
-        if isinstance(param, click.Argument) and isinstance(param.type, click.Path):
+        if (isinstance(param, click.Argument) and isinstance(param.type, click.Path)) or (
+            isinstance(param.type, ModelPath)
+        ):
             value = context.params.get(param.name or "")
             yield from value if isinstance(value, tuple) else [value] if value else []
 

@@ -19,6 +19,7 @@ from click.core import ParameterSource
 
 from qassay.cli.config import CONFIG_META, CONFIG_PATH, load_into
 from qassay.cli.guard import protect
+from qassay.cli.paths import ModelPath
 from qassay.core.limits import MOST_JOBS
 from qassay.report.registry import renderers
 
@@ -187,14 +188,22 @@ verdict_options = _group(
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What float tensors are meant to become: words of `--to`, as typed."""
+    """What float tensors are meant to become: words of `--to`, as typed, and with what help."""
 
     to: tuple[str, ...] = ()
     group_size: int | None = None
+    imatrix: str | None = None
 
 
-def _make_aim(to: tuple[str, ...], group_size: int | None) -> dict[str, Any]:
-    return {"aim": Aim(to, group_size)}
+def _make_aim(to: tuple[str, ...], group_size: int | None, imatrix: str | None) -> dict[str, Any]:
+    return {"aim": Aim(to, group_size, imatrix)}
+
+
+def imatrix_option(text: str) -> Callable[[F], F]:
+    """Return the option --imatrix with this help."""
+    return click.option(
+        "--imatrix", metavar="FILE", envvar="QASSAY_IMATRIX", type=ModelPath(), help=text
+    )
 
 
 target_options = _group(
@@ -214,6 +223,10 @@ target_options = _group(
             type=click.IntRange(1),
             envvar="QASSAY_GROUP_SIZE",
             help="Weights a group, for --to types that are stored in groups.  [default: 64]",
+        ),
+        imatrix_option(
+            "Say what of this importance file (GGUF or .dat of llama-imatrix) cannot be used for "
+            "the model."
         ),
     ],
     _make_aim,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,12 +16,6 @@ KEY = "importance"
 """Where a container's `extra` keeps these facts."""
 BLOCK = 32
 """Features looked at together: the smallest block that importance is used in."""
-
-# What llama-quantize leaves as it is, or what importance is not collected for.
-_NEVER = re.compile(
-    r"(^|\.)(token_embd|output|pos(ition)?_embd|token_types|per_layer_token_embd)\."
-    r"|norm|ffn_gate_inp|ssm_conv1d|shortconv|conv|rel_b|time_mix|altup|laurel|embed|lm_head"
-)
 
 
 @dataclass(slots=True)
@@ -77,7 +70,8 @@ class ImportanceFacts:
         wanting: Metadata keys without which llama-quantize refuses a GGUF file.
         missing: Weights of the model without an entry.
         foreign: Entries that no weight of the model has a use for.
-        weights: Weights of the model that may use importance; None without a model.
+        damage: What is wrong with the structure of a file that goes with a model.
+        weights: Weights of the model that are to have importance; None without a model.
     """
 
     path: str
@@ -86,13 +80,24 @@ class ImportanceFacts:
     missing: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
     weights: int | None = None
+    damage: str = ""
 
 
-def look(container: Container, model: Container | None = None) -> ImportanceFacts:
-    """Return what is to be said of an open importance file, for `model` if there is one."""
+def look(
+    container: Container,
+    model: Container | None = None,
+    needs: Callable[[StoredTensor], bool] = lambda _: True,
+) -> ImportanceFacts:
+    """Return what is to be said of an open importance file.
+
+    Args:
+        container: The file.
+        model: The model that it shall be for, if there is one.
+        needs: Tells whether a weight of the model is to have importance.
+    """
     entries = entries_of(container)
     weights = {} if model is None else weights_of(model)
-    facts = ImportanceFacts(container.path, weights=None if model is None else len(weights))
+    facts = ImportanceFacts(container.path)
     for name, entry in entries.items():
         facts.entries[name] = _entry(entry, weights.get(name))
     if container.format == "gguf" and not container.skipped:
@@ -101,9 +106,9 @@ def look(container: Container, model: Container | None = None) -> ImportanceFact
     if model is not None:
         known = {tensor.name for tensor in model.tensors}
         facts.foreign = tuple(name for name in entries if name not in known)
-        facts.missing = tuple(
-            name for name in weights if name not in entries and not _NEVER.search(name)
-        )
+        needed = [name for name, weight in weights.items() if needs(weight)]
+        facts.weights = len(needed)
+        facts.missing = tuple(name for name in needed if name not in entries)
     return facts
 
 
@@ -151,7 +156,7 @@ def _why_broken(entry: Importance) -> str:
         return "it has counts and no sums" if entry.sums is None else "it has sums and no counts"
     parts = [part for part in (entry.sums, entry.counts) if part is not None]
     if any(not part.readable for part in parts):
-        return "its values do not lie in the file"
+        return "its shape or place in the file is not sound"
     if any(part.type.label != 0 for part in parts):
         return "its values are no F32"
     if entry.sums is not None and entry.counts is not None and entry.sums.size:

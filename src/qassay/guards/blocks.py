@@ -190,7 +190,7 @@ def _measured(piece: _Piece, to: type[BlockEncoding]) -> _Facts:
     sound = np.where((facts.first >= 0)[:, None], np.float32(0), piece.blocks)
     raw = quantizer.quantize(sound, to, kernels=choose(sound.nbytes).name)
     back = to.dequantize(raw.reshape(-1)).reshape(sound.shape)
-    live: Bools = np.asarray(sound.any(axis=1))
+    live: Bools = np.any(sound, axis=1)
     overflows: Bools = ~np.isfinite(back).all(axis=1)
     lost: Bools = live & ~back.any(axis=1)
     groups = (sound.shape[0], to.block // to.group, to.group)

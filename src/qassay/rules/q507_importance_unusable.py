@@ -146,6 +146,13 @@ class ImportanceUnusable(ModelRule, code="Q507", name="importance-unusable"):
                 field=facts.wanting[0],
                 help="write it with llama-imatrix",
             )
+        if facts.damage:
+            yield self.finding(
+                f"the importance file is damaged: {facts.damage}",
+                path=facts.path,
+                field="file",
+                help="make it again; `qassay check` on it says more",
+            )
         if not facts.entries:
             yield self.finding("the importance file has no entries", path=facts.path)
         if facts.missing:

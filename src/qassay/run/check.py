@@ -61,7 +61,7 @@ def check(
             hint="select other rules, or ignore fewer",
         )
     if isinstance(source, Container):
-        return judge(with_importance(audit(source, options)), options)
+        return judge(with_importance(audit(source, options), options), options)
     try:
         container = open_with_encodings(source, name)
     except InputError as error:
@@ -70,7 +70,7 @@ def check(
         unread = [Skipped(path, _reason(error))]
         return judge(ModelFacts(unreadable, unread=unread), options)
     try:
-        return judge(with_importance(audit(container, options)), options)
+        return judge(with_importance(audit(container, options), options), options)
     finally:
         container.close()
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from qassay.containers.imatrix import entries_of, is_importance
 from qassay.containers.imatrix_facts import KEY, ImportanceFacts, experts_of, look
-from qassay.containers.opening import display_name
 from qassay.core.container import Container, StoredTensor
 from qassay.core.errors import InputError, UsageError
 from qassay.core.finding import Finding, Severity
@@ -18,15 +17,25 @@ from qassay.encodings.base import Floats
 from qassay.encodings.registry import open_with_encodings
 from qassay.rules.base import ModelFacts
 from qassay.rules.q507_importance_unusable import ImportanceUnusable
+from qassay.run.options import CheckOptions
+from qassay.runtimes.targets_recipes import keeps_float, role_of
 
 _OF_WEIGHTS = (Offence.EXCEEDS_F16, Offence.LOST_BELOW_F16, Offence.DEAD_ROW)
 """What would be odd in weights, and says nothing about sums of squares."""
 
 
-def with_importance(facts: ModelFacts) -> ModelFacts:
-    """Return what was measured of an input; of an importance file, what it is worth as well."""
+def with_importance(facts: ModelFacts, options: CheckOptions) -> ModelFacts:
+    """Return what was measured of an input; of an importance file, what it is worth as well.
+
+    Raises:
+        UsageError: `options` name an importance file for the model, and it cannot be used.
+    """
     container = facts.container
-    if not is_importance(container) or KEY in container.extra:
+    if not is_importance(container):
+        if options.importance is not None:
+            file = ImportanceFile(options.importance, container)
+            container.extra[KEY] = file.facts
+            file.close()
         return facts
     container.extra[KEY] = look(container)
     for tensor in facts.tensors:
@@ -66,7 +75,9 @@ class ImportanceFile:
                 expected="a GGUF file with general.type imatrix, or a .dat file of llama-imatrix",
                 found=self.container.format,
             )
-        self.facts: ImportanceFacts = look(self.container, model)
+        self.facts: ImportanceFacts = look(self.container, model, _needs_importance)
+        if self.container.defects:
+            self.facts.damage = self.container.defects[0].message
         self._entries = entries_of(self.container)
 
     @property
@@ -75,23 +86,13 @@ class ImportanceFile:
         return self.container.path
 
     def findings(self, grade: Callable[[Finding], Finding] | None = None) -> list[Finding]:
-        """Return what Q507 says, structural damage included.
+        """Return what Q507 says.
 
         Args:
             grade: What to make of each finding.
         """
         holder = Container(self.path, "importance", extra={KEY: self.facts})
         found = list(ImportanceUnusable().check(ModelFacts(holder)))
-        if self.container.defects:
-            first = self.container.defects[0]
-            found.append(
-                ImportanceUnusable().finding(
-                    f"the importance file is damaged: {first.message}",
-                    path=self.path,
-                    count=len(self.container.defects),
-                    help="make it again, or run `qassay check` on it",
-                )
-            )
         return [grade(finding) for finding in found] if grade is not None else found
 
     def refusals(self, finding: Finding) -> Finding:
@@ -115,8 +116,8 @@ class ImportanceFile:
         self.container.close()
 
 
-def shown(path: str | os.PathLike[str]) -> str:
-    """Return how reports name an importance file."""
-    from pathlib import Path  # noqa: PLC0415
-
-    return display_name(Path(path))
+def _needs_importance(weight: StoredTensor) -> bool:
+    """Tell whether llama-quantize would use importance; none is collected for embeddings."""
+    if role_of(weight.name) in ("embedding", "output"):
+        return False
+    return not keeps_float(weight.name, weight.shape)

@@ -25,6 +25,7 @@ class CheckOptions:
         chunk_bytes: Bytes read at a time.
         full_stats: Count the codes of every block, not of a sample.
         targets: What float tensors are meant to become: what that would do to them.
+        importance: An importance file that shall be for the model.
         progress: Called with the number of bytes just read, from any thread.
     """
 
@@ -35,6 +36,7 @@ class CheckOptions:
     chunk_bytes: int = CHUNK_BYTES
     full_stats: bool = False
     targets: tuple[Target, ...] = ()
+    importance: str | os.PathLike[str] | None = None
     progress: Callable[[int], None] | None = None
 
     def runs(self, code: str) -> bool:
