@@ -20,13 +20,13 @@ from qassay.encodings.registry import register
 from qassay.encodings.tables import table
 
 Floats = npt.NDArray[np.float32]
-B = TypeVar("B", bound="BlockEncoding")
+E = TypeVar("E", bound="Encoding")
 T = TypeVar("T")
 
 
-def per_encoding(function: Callable[[type[B]], T]) -> Callable[[type[B]], T]:
+def per_encoding(function: Callable[[type[E]], T]) -> Callable[[type[E]], T]:
     """Compute a function of an encoding once a process."""
-    return cast("Callable[[type[B]], T]", cache(function))
+    return cast("Callable[[type[E]], T]", cache(function))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from qassay.core.source import Bytes
 from qassay.core.stats import Histogram, Offence, ValueStats, merge_tallies
-from qassay.encodings.base import BlockEncoding, Blocks, Encoding, PlainEncoding
+from qassay.encodings.base import (
+    BlockEncoding,
+    Blocks,
+    Encoding,
+    PlainEncoding,
+    per_encoding,
+)
 from qassay.encodings.fields import Health, Role, ScaleField
 from qassay.kernels.chunk import CODE_SAMPLE, ChunkStats, Front
 from qassay.kernels.geometry import Geometry, runs
@@ -29,7 +34,7 @@ F16_UNDERFLOW = 2.0**-25
 """The largest number that rounds to zero in f16 (halfway to 2^-24, and ties go to even)."""
 
 
-@cache
+@per_encoding
 def f16_limits(encoding: type[PlainEncoding]) -> tuple[int, int]:
     """Return the largest bit pattern that f16 flushes to zero, and the largest that it can hold."""
     most = encoding.pattern_up_to(F16_OVERFLOW)

@@ -47,7 +47,9 @@ def helper(function: F) -> F:
 
     Numba does not notice when a helper in another file changes: delete `__pycache__` then.
     """
-    return numba.njit(nogil=True, error_model="numpy")(function)
+    # Nobody calls it from Python or C: the two wrappers would only cost time to compile.
+    bare = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return numba.njit(nogil=True, error_model="numpy", **bare)(function)
 
 
 def kernel(function: F) -> F:
