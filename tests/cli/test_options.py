@@ -29,7 +29,7 @@ def codes(result) -> set[str]:
         (["--select", "Q4", "--select", "Q201"], {"Q201", "Q401"}),
         (["--ignore", "Q2"], {"Q401"}),
         (["--select", "Q", "--ignore", "Q401"], {"Q201"}),
-        (["--select", "Q4", "--ignore", "Q4"], set()),
+        (["--select", "Q4", "--ignore", "Q401"], set()),
     ],
 )
 def test_select_and_ignore(run, broken, options, found):

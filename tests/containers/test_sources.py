@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,17 @@ def test_arrays_outlive_the_source(tmp_path: Path) -> None:
     assert part.tolist() == [7, 8, 9]
     with pytest.raises(InputError, match="closed"):
         source.read(0, 1)
+
+
+def test_a_pickled_source_is_a_closed_one(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(bytes(100_000))
+    pickled = pickle.dumps(MmapSource(path, "x"))
+    assert len(pickled) < 1000
+    copy = pickle.loads(pickled)
+    assert (copy.name, copy.size) == ("x", 100_000)
+    with pytest.raises(InputError, match="closed"):
+        copy.read(0, 1)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")

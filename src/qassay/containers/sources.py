@@ -79,6 +79,10 @@ class MmapSource:
             )
         return self._bytes[offset : offset + length]
 
+    def __getstate__(self) -> dict[str, object]:
+        # A report is pickled with what was measured: the file stays where it is.
+        return {"_name": self._name, "_size": self._size, "_map": None, "_bytes": None}
+
     def close(self) -> None:
         """Let go of the file. The map itself lives on as long as an array of it does."""
         # mmap.close() raises BufferError while arrays are alive, so only the reference goes.
