@@ -38,6 +38,7 @@ def _payload(done: QuantizeResult) -> dict[str, Any]:
         "checks": list(done.source.rules),
         "allowed": list(done.allowed),
         "refused": list(done.refused),
+        "imatrix": done.importance,
         "tensors": [_tensor(one) for one in done.tensors],
         "totals": _totals(done.tensors),
     }
@@ -109,6 +110,8 @@ def _sections(done: QuantizeResult) -> Iterator[Section]:
         ("size", f"{size(totals['bytes'])}, from {size(totals['source_bytes'])}"),
         ("bits/weight", f"{number(after)}, from {number(before)}"),
     ]
+    if done.importance is not None:
+        told.append(("importance", safe(done.importance)))
     if done.allowed:
         told.append(("allowed", ", ".join(done.allowed)))
     yield Pairs("Written", tuple(told))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 
 from qassay.containers.imatrix import entries_of, is_importance
 from qassay.containers.imatrix_facts import KEY, ImportanceFacts, experts_of, look
 from qassay.core.container import Container, StoredTensor
 from qassay.core.errors import InputError, UsageError
-from qassay.core.finding import Finding, Severity
+from qassay.core.finding import Finding
 from qassay.core.stats import Offence
 from qassay.core.text import safe
 from qassay.encodings.base import Floats
@@ -50,12 +49,19 @@ class ImportanceFile:
     Args:
         path: Where it is.
         model: The model that it shall be for.
+        needs: Tells whether a weight of the model is to have importance; by default, whether
+            llama-quantize may use it there.
 
     Raises:
         UsageError: It cannot be read, or is no importance file.
     """
 
-    def __init__(self, path: str | os.PathLike[str], model: Container) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        model: Container,
+        needs: Callable[[StoredTensor], bool] | None = None,
+    ) -> None:
         try:
             self.container = open_with_encodings(path)
         except InputError as error:
@@ -75,7 +81,7 @@ class ImportanceFile:
                 expected="a GGUF file with general.type imatrix, or a .dat file of llama-imatrix",
                 found=self.container.format,
             )
-        self.facts: ImportanceFacts = look(self.container, model, _needs_importance)
+        self.facts: ImportanceFacts = look(self.container, model, needs or needs_importance)
         if self.container.defects:
             self.facts.damage = self.container.defects[0].message
         self._entries = entries_of(self.container)
@@ -85,22 +91,10 @@ class ImportanceFile:
         """As reports name it."""
         return self.container.path
 
-    def findings(self, grade: Callable[[Finding], Finding] | None = None) -> list[Finding]:
-        """Return what Q507 says.
-
-        Args:
-            grade: What to make of each finding.
-        """
+    def findings(self) -> list[Finding]:
+        """Return what Q507 says."""
         holder = Container(self.path, "importance", extra={KEY: self.facts})
-        found = list(ImportanceUnusable().check(ModelFacts(holder)))
-        return [grade(finding) for finding in found] if grade is not None else found
-
-    def refusals(self, finding: Finding) -> Finding:
-        """Return a finding graded for a quantizer: values that it must not take are errors."""
-        facts = self.facts.entries.get(finding.tensor or "")
-        if facts is None or facts.usable or finding.severity < Severity.WARNING:
-            return finding
-        return replace(finding, severity=Severity.ERROR)
+        return list(ImportanceUnusable().check(ModelFacts(holder)))
 
     def values(self, weight: StoredTensor) -> Floats | None:
         """Return the importance of a weight, `[experts, K]`; None without a usable entry."""
@@ -116,7 +110,7 @@ class ImportanceFile:
         self.container.close()
 
 
-def _needs_importance(weight: StoredTensor) -> bool:
+def needs_importance(weight: StoredTensor) -> bool:
     """Tell whether llama-quantize would use importance; none is collected for embeddings."""
     if role_of(weight.name) in ("embedding", "output"):
         return False

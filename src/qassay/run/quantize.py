@@ -18,8 +18,15 @@ from qassay.encodings.base import Encoding
 from qassay.encodings.registry import open_with_encodings
 from qassay.kernels.select import choose
 from qassay.run.check import CheckResult, check
+from qassay.run.importance import ImportanceFile
 from qassay.run.options import CheckOptions
 from qassay.run.quantize_error import RoundTrip
+from qassay.run.quantize_importance import (
+    given_to,
+    importance_for,
+    refusals,
+    with_importance_pairs,
+)
 from qassay.run.quantize_metadata import pairs_of
 from qassay.run.quantize_plan import Planned, Wish, plan
 from qassay.run.quantize_stream import CHUNK_WEIGHTS, converted
@@ -49,6 +56,7 @@ class QuantizeOptions:
         preflight: What judges tensors before they are quantized.
         chunk_weights: Weights converted at a time.
         watch: Told of phases and progress.
+        importance: An importance file, for the quantizers that use one.
     """
 
     wish: Wish
@@ -58,6 +66,7 @@ class QuantizeOptions:
     preflight: tuple[Preflight, ...] = ()
     chunk_weights: int = CHUNK_WEIGHTS
     watch: Watch | None = None
+    importance: str | os.PathLike[str] | None = None
 
     def watched(self, phase: str, nbytes: int) -> Callable[[int], None] | None:
         """Tell that a phase begins."""
@@ -91,6 +100,7 @@ class QuantizeResult:
         tensors: What was written, in file order.
         refused: Codes of the errors for which nothing was written.
         allowed: Codes of the errors that were found and allowed.
+        importance: How reports name the importance file, if there is one.
     """
 
     options: QuantizeOptions
@@ -100,6 +110,7 @@ class QuantizeResult:
     tensors: list[Written] = field(default_factory=list)
     refused: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
+    importance: str | None = None
 
     @property
     def written(self) -> bool:
@@ -119,7 +130,10 @@ def quantize(
         UsageError: The source cannot become such a file, or the file cannot be written.
     """
     target = _target(destination)
-    check_destination(target, _files(Path(source)), overwrite=options.overwrite)
+    files = _files(Path(source))
+    if options.importance is not None:
+        files.append(Path(options.importance))
+    check_destination(target, files, overwrite=options.overwrite)
     try:
         container = open_with_encodings(source)
     except InputError:
@@ -163,6 +177,23 @@ def _quantize(
     options: QuantizeOptions,
 ) -> QuantizeResult:
     planned = plan(container, options.wish)
+    if options.importance is None:
+        return _checked(container, planned, target, destination, options, None)
+    file = importance_for(planned, container, options.importance)
+    try:
+        return _checked(container, planned, target, destination, options, file)
+    finally:
+        file.close()
+
+
+def _checked(
+    container: Container,
+    planned: list[Planned],
+    target: Path,
+    destination: str | os.PathLike[str],
+    options: QuantizeOptions,
+    importance: ImportanceFile | None,
+) -> QuantizeResult:
     nbytes = sum(one.stored.nbytes or 0 for one in planned)
     step = options.watched("checking the source", nbytes)
     checked = check(container, replace(options.check, progress=step))
@@ -173,6 +204,8 @@ def _quantize(
         if one.engine is not None or judge is _name_too_long
         for finding in judge(one.stored, one.source, one.target)
     ]
+    if importance is not None:
+        found += refusals(importance, planned, options.check)
     findings, allowed = _graded([*checked.findings, *found], options.allow)
     checked = replace(checked, findings=findings)
     refused = sorted({one.code for one in findings if one.severity >= Severity.ERROR})
@@ -182,10 +215,14 @@ def _quantize(
         checked,
         refused=tuple(refused),
         allowed=tuple(sorted(allowed)),
+        importance=None if importance is None else importance.path,
     )
     if refused or not checked.complete:
         return result
     pairs = pairs_of(container, options.wish, checked.rules, result.allowed)
+    if importance is not None:
+        planned = given_to(planned, importance)
+        pairs = with_importance_pairs(pairs, importance)
     result.tensors = _write(planned, pairs, target, options)
     step = options.watched("checking the result", sum(one.nbytes for one in result.tensors))
     after = check(destination, replace(options.check, progress=step))

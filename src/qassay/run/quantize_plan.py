@@ -10,7 +10,7 @@ from qassay.containers.ggml_types import ggml_type
 from qassay.core.container import Container, StoredTensor, StoredType
 from qassay.core.errors import UsageError
 from qassay.core.text import safe
-from qassay.encodings.base import BlockEncoding, Encoding, Ggml
+from qassay.encodings.base import BlockEncoding, Encoding, Floats, Ggml
 from qassay.encodings.registry import by_id
 from qassay.run.audit import why_not_read
 from qassay.runtimes.base import Engine
@@ -30,7 +30,7 @@ FALLBACKS: Mapping[str, tuple[str, ...]] = {
 _PLAIN = ("f32", "f16", "bf16")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Planned:
     """One tensor of the new file.
 
@@ -41,6 +41,7 @@ class Planned:
         shape: Its shape in the new file (a scalar gets one axis).
         engine: What quantizes it; None where bytes are copied or floats widened to F32.
         reason: Why `target` is not what was asked for; "" where it is.
+        importance: Of each expert's input features, `[experts, K]`, where the quantizer uses it.
     """
 
     stored: StoredTensor
@@ -49,6 +50,13 @@ class Planned:
     shape: tuple[int, ...]
     engine: type[Engine] | None
     reason: str = ""
+    importance: Floats | None = None
+
+    @property
+    def takes_importance(self) -> bool:
+        """Whether importance changes the bytes that are written."""
+        route = None if self.engine is None else self.engine.routes.get(self.target.id)
+        return route is not None and route.takes_importance
 
     @property
     def type(self) -> StoredType:

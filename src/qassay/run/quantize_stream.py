@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qassay.core.source import Bytes
-from qassay.encodings.base import BlockEncoding, Encoding, PlainEncoding
+from qassay.encodings.base import BlockEncoding, Encoding, Floats, PlainEncoding
 from qassay.kernels.select import Kernels
 from qassay.run.quantize_error import UNIT, RoundTrip, measure
 from qassay.run.quantize_plan import Planned
@@ -75,7 +75,7 @@ class Converter:
         if source.kind == "integer":
             return Piece(part, raw, None, length)
         values = self._decode(raw, source)
-        data = raw if one.copied else self._encode(values, one)
+        data = raw if one.copied else self._encode(values, one, part.start)
         back = values if one.copied else self._decode(data, one.target)
         # A double that float32 cannot hold must not count as the infinity it is rounded to.
         exact = raw.view("<f8") if source.id == "f64" else values
@@ -89,15 +89,30 @@ class Converter:
             return raw.view("<f8")
         return encoding.dequantize(raw)
 
-    def _encode(self, values: npt.NDArray[np.floating], one: Planned) -> Bytes:
+    def _encode(self, values: npt.NDArray[np.floating], one: Planned, start: int) -> Bytes:
         with np.errstate(over="ignore", invalid="ignore"):
             floats = np.ascontiguousarray(values, "<f4")
         if one.engine is None:
             return floats.view(np.uint8)
         row = _row_of(one)
         rows = floats.reshape(-1, row) if row else floats.reshape(1, -1)
-        made = one.engine.quantize(rows, one.target, kernels=self.kernels.name)
-        return np.ascontiguousarray(made).reshape(-1)
+        made = [
+            one.engine.quantize(part, one.target, importance, kernels=self.kernels.name)
+            for part, importance in _by_expert(rows, one, start)
+        ]
+        joined = made[0] if len(made) == 1 else np.concatenate(made)
+        return np.ascontiguousarray(joined).reshape(-1)
+
+
+def _by_expert(rows: Floats, one: Planned, start: int) -> Iterator[tuple[Floats, Floats | None]]:
+    """Yield rows that share their importance with it; `start` is the first weight's flat index."""
+    if one.importance is None:
+        yield rows, None
+        return
+    first, each = start // one.shape[-1], one.shape[-2]
+    for expert in range(first // each, (first + len(rows) - 1) // each + 1):
+        begin, end = (expert * each - first, (expert + 1) * each - first)
+        yield rows[max(begin, 0) : end], one.importance[expert]
 
 
 def _row_of(one: Planned) -> int:
@@ -107,13 +122,15 @@ def _row_of(one: Planned) -> int:
     bytes; so rows too long to hold at once may be cut between blocks.
     """
     row = one.shape[-1]
+    if one.importance is not None:
+        return row
     return row if one.target.kind == "block" and row <= UNIT else 0
 
 
 def unit_of(one: Planned) -> int:
     """Return how many weights of a tensor are summed at once: whole rows where they fit."""
     row = _row_of(one)
-    return UNIT // row * row if row else UNIT
+    return max(1, UNIT // row) * row if row else UNIT
 
 
 def parts_of(tensor: int, one: Planned, chunk_weights: int) -> Iterator[Part]:

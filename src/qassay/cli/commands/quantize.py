@@ -16,6 +16,7 @@ from qassay.cli.options import (
     Output,
     Work,
     config_option,
+    imatrix_option,
     output_options,
     severities,
     verdict_options,
@@ -68,6 +69,10 @@ def _patterns(
     envvar="QASSAY_ALLOW",
     help="Errors that do not stop the work and count as warnings (Q401,Q503); may be repeated.",
 )
+@imatrix_option(
+    "Quantize with this importance file (GGUF or .dat of llama-imatrix), where the type uses it. "
+    "What of it cannot be used is an error; --allow Q507 leaves it out."
+)
 @click.option("--force", is_flag=True, help="Replace DST if it exists.")
 @verdict_options
 @output_options
@@ -80,6 +85,7 @@ def command(
     engine: str,
     type_for: tuple[tuple[str, str], ...],
     allow: tuple[str, ...],
+    imatrix: str | None,
     force: bool,
     judgement: Judgement,
     output: Output,
@@ -95,9 +101,11 @@ def command(
     Tensors with one axis stay as they are (F32 if from safetensors). Rows that are no whole number
     of blocks get the type that llama-quantize falls back to, or F16; the report says so.
     """
+    from dataclasses import replace  # noqa: PLC0415
+
     from qassay.cli import checking, emit  # noqa: PLC0415 - imports NumPy
 
-    options = _options(engine, to, type_for, allow, force, work)
+    options = replace(_options(engine, to, type_for, allow, force, work), importance=imatrix)
     quiet = output.verbosity < 0
     report, written = _run(source, destination, options, shown=work.progress and not quiet)
     emit.emit(report, output)
