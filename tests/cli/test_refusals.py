@@ -27,7 +27,9 @@ def shell(line: str, timeout: float = 60, **env: str) -> subprocess.CompletedPro
     )
 
 
-@pytest.mark.parametrize("command", [["check"], ["inspect"], ["quantize", "--to", "Q8_0"]])
+@pytest.mark.parametrize(
+    "command", [["check"], ["inspect"], ["scales"], ["quantize", "--to", "Q8_0"]]
+)
 def test_an_empty_path_is_not_this_folder(run, command):
     result = run(*command, "", *(["x.gguf"] if "--to" in command else []))
     assert result.exit_code == 2

@@ -9,6 +9,7 @@ import click
 
 from qassay.cli.guard import protect
 from qassay.cli.options import Output, config_option, output_options
+from qassay.cli.paths import ModelPath
 
 if TYPE_CHECKING:
     from qassay.report.document import Report
@@ -22,7 +23,7 @@ def _plot(ctx: click.Context, param: click.Parameter, given: Path | None) -> Pat
 
 
 @click.command()
-@click.argument("source", metavar="[SRC]", required=False, type=click.Path())
+@click.argument("source", metavar="[SRC]", required=False, type=ModelPath())
 @click.option(
     "--published",
     is_flag=True,
