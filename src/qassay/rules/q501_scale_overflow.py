@@ -33,7 +33,7 @@ class ScaleOverflow(PreflightRule, code="Q501", name="scale-overflow"):
 
     severity = Severity.ERROR
     help = "keep this tensor in BF16, or correct the weights"
-    since = "0.2"
+    since = "0.1"
 
     def judge(self, plan: Planned) -> Iterator[Finding]:
         """Yield one finding for each expert."""

@@ -35,7 +35,7 @@ class BlockUnderflowsToZero(PreflightRule, code="Q502", name="block-underflows-t
 
     severity = Severity.ERROR
     help = "keep this tensor in BF16"
-    since = "0.2"
+    since = "0.1"
 
     def judge(self, plan: Planned) -> Iterator[Finding]:
         """Yield one finding for each expert."""

@@ -36,7 +36,7 @@ class CoarseScale(PreflightRule, code="Q503", name="coarse-scale"):
 
     severity = Severity.ERROR
     help = "keep this tensor in BF16"
-    since = "0.2"
+    since = "0.1"
 
     def judge(self, plan: Planned) -> Iterator[Finding]:
         """Yield one finding for each expert."""

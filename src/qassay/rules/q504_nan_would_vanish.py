@@ -35,7 +35,7 @@ class NanWouldVanish(PreflightRule, code="Q504", name="nan-would-vanish"):
 
     severity = Severity.ERROR
     help = "take this tensor from a sound checkpoint; do not quantize this one"
-    since = "0.2"
+    since = "0.1"
 
     def judge(self, plan: Planned) -> Iterator[Finding]:
         """Yield one finding for each expert."""

@@ -33,7 +33,7 @@ class RowNotDivisible(TensorRule, code="Q505", name="row-not-divisible"):
 
     severity = Severity.WARNING
     help = "choose a type whose blocks divide the rows"
-    since = "0.2"
+    since = "0.1"
 
     def check(self, tensor: TensorFacts) -> Iterator[Finding]:
         """Yield one finding for each type asked for that the rows do not fit."""

@@ -34,7 +34,7 @@ class OneSidedGroup(PreflightRule, code="Q506", name="one-sided-group"):
 
     severity = Severity.ERROR
     help = "compile with --q_symmetric, or take another --group-size"
-    since = "0.2"
+    since = "0.1"
 
     def judge(self, plan: Planned) -> Iterator[Finding]:
         """Yield one finding for each expert."""

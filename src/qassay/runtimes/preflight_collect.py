@@ -344,6 +344,8 @@ def _plain(chunk: _Chunk, encoding: type[PlainEncoding]) -> PreflightStats:
     amax = chunk.amax
     stats = _begin(chunk, geometry, amax)
     least, most = plain_limits(encoding)
+    if chunk.calm and least < chunk.least and chunk.most < most:
+        return _with_open_rows(chunk, stats, geometry, amax)
     finite = np.isfinite(amax)
     lost = np.flatnonzero((amax.astype(np.float64) <= least) & (amax != 0))
     _add_rows(chunk, stats, geometry, amax, lost)

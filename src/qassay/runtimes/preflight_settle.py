@@ -24,6 +24,7 @@ from qassay.encodings.base import (
 )
 from qassay.encodings.fields import Role
 from qassay.encodings.registry import by_id
+from qassay.kernels.select import wanted
 from qassay.runtimes.arithmetic import Doubles, halves, of_halves
 from qassay.runtimes.preflight import COARSE_STEPS, extremes, of_extremes, scaling
 from qassay.runtimes.registry import engine
@@ -161,7 +162,7 @@ def _from_extremes(blocks: Floats, encoding: type[BlockEncoding]) -> Settled:
 
 def written(blocks: Floats, encoding: type[Encoding], name: str = "ggml") -> npt.NDArray[np.uint8]:
     """Return the bytes `[n, block_bytes]` that an engine writes for blocks."""
-    kernels = "fast" if blocks.size >= _FAST_FROM else "reference"
+    kernels = wanted() or ("fast" if blocks.size >= _FAST_FROM else "reference")
     with np.errstate(all="ignore"):
         return engine(name).quantize(blocks, encoding, kernels=kernels)
 
