@@ -91,7 +91,7 @@ def test_limits(to: str, amax: float, code: str | None) -> None:
     assert [finding.code for finding in found] == ([] if code is None else [code])
 
 
-@pytest.mark.parametrize("to", ["Q8_0", "Q4_0", "Q5_1", "Q4_K", "Q6_K", "Q2_K", "MXFP4"])
+@pytest.mark.parametrize("to", ["Q8_0", "Q4_0", "Q5_1", "Q4_K", "Q6_K", "Q2_K", "IQ4_NL", "MXFP4"])
 def test_healthy_weights_pass(to: str) -> None:
     assert qassay.check_array(weights(8, 512), to=to) == []
 
@@ -122,18 +122,21 @@ def test_severity_of_lost_blocks() -> None:
     tensor[1] *= 1e6
     [finding] = [one for one in qassay.check_array(tensor) if one.code == "Q502"]
     assert finding.severity is Severity.INFO
-    tensor[0, 32:] = 0
-    with pytest.raises(qassay.DamagedError):  # the whole row
+    tensor = weights(2, 64)
+    tensor[0] *= np.float32(1e-5)
+    with pytest.raises(qassay.DamagedError):  # a whole row
         qassay.check_array(tensor)
 
 
 def test_an_outlier_that_flattens_its_super_block_is_named() -> None:
     tensor = weights(4, 512)
     tensor[2, 300] = 6e6
-    [finding] = qassay.check_array(tensor, to="Q6_K", on_bad="return")
-    assert finding.severity is Severity.ERROR
+    [finding] = qassay.check_array(tensor, to="Q6_K")
+    assert finding.severity is Severity.WARNING
     assert finding.location.block == 5
-    assert "6e6" in finding.message
+    assert "6e+06" in finding.message
+    with pytest.raises(qassay.DamagedError):
+        qassay.check_array(tensor, to="Q6_K", fail_on="warning")
 
 
 @pytest.mark.parametrize("to", ["Q8_0", "Q4_K", "Q6_K", "f16"])
@@ -142,7 +145,7 @@ def test_nan_and_infinity_in_the_source(to: str) -> None:
     tensor[3, 77] = np.nan
     tensor[3, 78] = -np.inf
     [finding] = qassay.check_array(tensor, to=to, on_bad="return")
-    assert (finding.code, finding.count) == ("Q504", 2)
+    assert (finding.code, finding.count) == ("Q401" if to == "f16" else "Q504", 2)
     assert (finding.location.row, finding.location.column) == (3, 77)
     assert str(finding.location.value) == "nan"
 
@@ -171,7 +174,7 @@ class TestArrays:
         assert qassay.check_array(tensor) == []
         tensor[0, 2] = np.inf
         [finding] = qassay.check_array(tensor, on_bad="return")
-        assert finding.message.endswith("element 2 is inf")
+        assert finding.message.endswith("at row 0, block 0, element 2")
 
     def test_lists_and_strides(self) -> None:
         assert qassay.check_array([0.5] * 32) == []
@@ -182,7 +185,7 @@ class TestArrays:
         tensor = weights(2, 32).astype(np.float64)
         tensor[0, 4] = 1e39
         [finding] = qassay.check_array(tensor, on_bad="return")
-        assert "finite before" in finding.message
+        assert "finite as float64" in finding.message
 
     @pytest.mark.parametrize("given", [np.arange(32), np.zeros(32, bool), ["a"] * 32, None])
     def test_no_floats(self, given: object) -> None:
@@ -269,7 +272,6 @@ def test_neither_torch_nor_gguf_nor_numba_is_imported() -> None:
         ({"profile": "candle", "to": "f16"}, "one of Q8_0"),
         ({"on_bad": "ignore"}, "on_bad is out of range"),
         ({"fail_on": "info"}, "fail_on is out of range"),
-        ({"to": "IQ4_NL"}, "cannot be told"),
         ({"to": "Q4_K"}, "no whole number of ggml.q4_k blocks"),
     ],
 )
@@ -292,11 +294,9 @@ class TestPlain:
     def test_f16(self) -> None:
         values = np.array([65519, 65520, -7e4, 1e-9, 3e-6], np.float32)
         found = {one.code: one for one in qassay.check_array(values, to="f16", on_bad="return")}
-        assert (found["Q501"].count, found["Q502"].count) == (2, 1)
+        assert {code: each.count for code, each in found.items()} == {"Q501": 2}
         assert found["Q501"].location.column == 1
         assert found["Q501"].severity is Severity.ERROR
-        assert found["Q502"].severity is Severity.INFO
-        assert found["Q501"].data["subnormal"] == 1
 
     def test_bf16_and_f8(self) -> None:
         values = np.array([3.4e38, 1.0], np.float32)

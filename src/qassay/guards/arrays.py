@@ -8,11 +8,11 @@ from typing import Any
 from qassay.core.errors import QassayError, UsageError
 from qassay.core.finding import Finding, Severity
 from qassay.core.text import safe
-from qassay.encodings.base import BlockEncoding, Encoding, PlainEncoding
+from qassay.encodings.base import Encoding
 from qassay.encodings.registry import by_id
-from qassay.guards.blocks import look, look_literally
+from qassay.guards.audited import look
 from qassay.guards.floats import as_array
-from qassay.guards.plain import look_plain
+from qassay.guards.literal import look_literally
 
 PROFILES = ("candle",)
 """Published checks that `profile` may ask for, taken literally."""
@@ -99,11 +99,8 @@ def _encoding(to: str) -> type[Encoding]:
 
 def _findings(x: Any, to: type[Encoding], profile: str | None, name: str) -> list[Finding]:
     array = as_array(x)
-    if issubclass(to, PlainEncoding):
-        if profile is not None:
-            raise _other_target(to)
-        return look_plain(array, to, name)
-    assert issubclass(to, BlockEncoding)  # noqa: S101
+    if profile is not None and to.id != "ggml.q8_0":
+        raise UsageError("the published check of candle is one of Q8_0", found=to.id)
     row = array.shape[-1] if array.shape else 1
     if row % to.block:
         raise UsageError(
@@ -115,12 +112,4 @@ def _findings(x: Any, to: type[Encoding], profile: str | None, name: str) -> lis
         )
     if not array.size:
         return []
-    if profile == "candle":
-        if to.id != "ggml.q8_0":
-            raise _other_target(to)
-        return look_literally(array, to, name)
-    return look(array, to, name)
-
-
-def _other_target(to: type[Encoding]) -> UsageError:
-    return UsageError("the published check of candle is one of Q8_0", found=to.id)
+    return look(array, to, name) if profile is None else look_literally(array, to, name)

@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qassay.containers.ggml_types import ggml_type
+from qassay.core.container import StoredType
 from qassay.core.errors import UsageError
+from qassay.core.source import Bytes
 from qassay.core.text import safe
 from qassay.encodings.base import Floats
 
+_LABELS = {"float32": 0, "float16": 1, "float64": 28, "bfloat16": 30}
+"""Number of the ggml type by kind."""
 _BEYOND_NUMPY = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
@@ -42,9 +47,19 @@ class Array:
         with np.errstate(all="ignore"):
             return np.ascontiguousarray(piece.astype(np.float32))
 
-    def infinite_already(self, place: int) -> bool:
-        """Tell whether the element at a flat index was infinite before it became float32."""
-        return self.kind != "float64" or not np.isfinite(self._flat[place])
+    def was_finite(self, place: int) -> bool:
+        """Tell whether the element at a flat index is finite as given, whatever float32 holds."""
+        return self.kind == "float64" and bool(np.isfinite(self._flat[place]))
+
+    def stored(self) -> tuple[StoredType, Bytes]:
+        """Return the elements as a file would hold them; not copied where they may stay as is."""
+        label = _LABELS.get(self.kind)
+        flat = self._flat
+        if label is None:
+            label, flat = 0, self.floats(0, self.size)
+        elif self.kind != "bfloat16":
+            flat = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
+        return ggml_type(label), flat.view(np.uint8)
 
 
 def as_array(given: Any) -> Array:

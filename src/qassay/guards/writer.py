@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,10 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType, GGUFEndian, GGUFWriter
 
 from qassay.containers.ggml_types import ggml_type
-from qassay.core.container import Container, StoredTensor
 from qassay.core.finding import Finding, Severity
-from qassay.core.source import Bytes
 from qassay.core.text import safe
 from qassay.guards.arrays import DamagedError, check_array
+from qassay.guards.audited import container_of
 from qassay.run.check import check
 from qassay.run.options import CheckOptions
 
@@ -23,25 +23,6 @@ _FLOATS = {
     "float32": GGMLQuantizationType.F32,
     "float64": GGMLQuantizationType.F64,
 }
-
-
-class _Memory:
-    """Bytes in memory as a source."""
-
-    name = "memory"
-
-    def __init__(self, data: Bytes) -> None:
-        self._data = data
-
-    @property
-    def size(self) -> int:
-        return self._data.size
-
-    def read(self, offset: int, length: int) -> Bytes:
-        return self._data[offset : offset + length]
-
-    def close(self) -> None:
-        return
 
 
 class GuardedGGUFWriter(GGUFWriter):
@@ -105,9 +86,10 @@ class GuardedGGUFWriter(GGUFWriter):
         if stored.block and array.dtype == np.uint8 and shape:
             # As gguf takes it: the shape of quantized bytes is that of bytes.
             shape = (*shape[:-1], shape[-1] // stored.block_bytes * stored.block)
-        one = StoredTensor(name, stored, shape, _Memory(raw), 0, raw.size, safe(name))
-        if not stored.block or one.size // stored.block * stored.block_bytes != raw.size:
+        container = container_of(stored, shape, raw, safe(name))
+        size = container.tensors[0].size
+        if not stored.block or size // stored.block * stored.block_bytes != raw.size:
             return []  # gguf itself has something to say about that
-        container = Container(path=safe(name), format="gguf", tensors=[one])
         options = CheckOptions(select=("Q2", "Q4"), jobs=1)
-        return check(container, options).findings
+        found = check(container, options).findings
+        return [replace(finding, tensor=name) for finding in found]
