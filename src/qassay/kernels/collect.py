@@ -120,10 +120,13 @@ class BlockCollector:
         at: Index,
         start: int,
         scale: ScaleField | None = None,
+        part: str = "",
     ) -> None:
         """Tally the blocks at `at`, which in the tensor are numbered from `start` on."""
         if scale is None:
             tallies = self.geometry.tally(offence, at + start)
+            for _, tally in tallies if part else ():
+                tally.parts[part] = tally.count
         else:
             tallies = self.geometry.tally(
                 offence,
@@ -218,9 +221,21 @@ class BlockCollector:
         low, high = encoding.codes.range(bits)
         extreme = np.isin(np.arange(low, high + 1), encoding.codes.extremes(bits))
         full = extreme[codes - low].all(axis=1)
-        self._tally(chunk, Offence.DEAD_BLOCK, blocks, at[zero & ~wiped], start)
+        # No reference quantizer leaves a scale over codes that all stand for zero.
+        dead, scaled = zero & ~wiped, self._scaled(some)
+        self._tally(chunk, Offence.DEAD_BLOCK, blocks, at[dead & ~scaled], start)
+        self._tally(chunk, Offence.DEAD_BLOCK, blocks, at[dead & scaled], start, part="scaled")
         self._tally(chunk, Offence.SATURATED_BLOCK, blocks, at[full & ~zero & ~wiped], start)
         return zero
+
+    def _scaled(self, some: Bytes) -> npt.NDArray[np.bool_]:
+        """Tell which blocks have a scale that is not zero; never with powers of two."""
+        scaled = np.zeros(some.shape[0], bool)
+        for scale in self.encoding.scale_fields.values():
+            may_be_zero = scale.health & int(Health.ZERO)
+            if scale.role is not Role.OFFSET and may_be_zero.any():
+                scaled |= may_be_zero[scale.patterns_of(some)] == 0
+        return scaled
 
 
 class _RowCounter:

@@ -14,7 +14,9 @@ class DeadBlocks(TensorRule, code="Q301", name="dead-blocks"):
 
     ## What it does
     Counts blocks whose every weight is zero, and how many of them lie in rows that are zero as a
-    whole (Q402). Blocks whose scale is zero over live codes are Q202 and not counted here.
+    whole (Q402), and how many have a scale that is not zero, which the reference quantizers never
+    leave over codes of zeros: somebody's padding, or codes that were cleared afterwards. Blocks
+    whose scale is zero over live codes are Q202 and not counted here.
 
     ## Why it is bad
     Usually it is not: padding, vocabulary rows that were never trained, pruned channels and
@@ -44,10 +46,14 @@ class DeadBlocks(TensorRule, code="Q301", name="dead-blocks"):
                 units //= max(1, tensor.stored.shape[0])
             in_rows = min(tally.count, dead_rows.get(expert, 0) * max(1, columns // block))
             share = share_of(tally.count, units, "blocks")
+            scaled = tally.parts["scaled"]
             verb = "holds" if tally.count == 1 else "hold"
             yield self.finding(
                 f"{share} ({tally.count / units:.1%}) {verb} zeros"
-                f" only, {in_rows:,} of them in rows that are zero as a whole",
+                f" only, {in_rows:,} of them in rows that are zero as a whole"
+                + (
+                    f"; {scaled:,} under a scale that is not zero: cleared codes?" if scaled else ""
+                ),
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,
                 expert=expert,
@@ -57,5 +63,6 @@ class DeadBlocks(TensorRule, code="Q301", name="dead-blocks"):
                     "dead": tally.count,
                     "share": tally.count / units,
                     "in_dead_rows": in_rows,
+                    "scaled": scaled,
                 },
             )
