@@ -16,8 +16,6 @@ def targets(read: Iterable[TensorFacts]) -> dict[str, Any]:
     found: dict[str, tuple[Counter[str], Counter[str], Counter[str]]] = {}
     for tensor in read:
         for choice in tensor.choices:
-            if choice.reason == "not floats":
-                continue
             tensors, weights, kept = found.setdefault(
                 choice.word, (Counter(), Counter(), Counter())
             )

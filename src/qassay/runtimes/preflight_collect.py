@@ -81,6 +81,7 @@ class PreflightCollector:
         """Weights of which a part of a row has to hold a whole number."""
         return lcm(SPAN, *(group.size for group in self.groups))
 
+    @np.errstate(all="ignore")  # signalling NaN, and floats of any size
     def collect(self, raw: Bytes, start: int) -> dict[str, PreflightStats]:
         """Return by target id what becomes of the values `raw`, of which the first is `start`."""
         bits = self.source.bits(raw)

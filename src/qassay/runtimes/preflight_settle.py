@@ -221,6 +221,7 @@ def _estimated(blocks: Floats, encoding: type[BlockEncoding]) -> Settled:
     return Settled(lost, overflow, coarse, steps, exact, stored)
 
 
+@np.errstate(over="ignore")  # F64 ends where float64 does
 def plain_limits(encoding: type[PlainEncoding]) -> tuple[float, float]:
     """Return (the largest magnitude that rounds to zero, the smallest that overflows).
 
