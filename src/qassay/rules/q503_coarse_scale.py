@@ -18,8 +18,9 @@ class CoarseScale(PreflightRule, code="Q503", name="coarse-scale"):
     f16 has fewer and fewer digits, so that a small scale is stored far off. Reported are blocks
     in which that moves a weight by more than 1.27 steps, beyond what rounding the weights does:
     in Q8_0 exactly a scale off by more than 1 %. Quantizers of K-quants choose their codes for
-    the stored scale; what is left of the error after that is what counts, so that their scales,
-    which are subnormal in healthy models, are not reported.
+    the stored scale; what counts is what is left of the error after that, and only where the
+    block's whole error grows by half as well. So their scales, which are subnormal in healthy
+    models, are not reported.
 
     ## Why it is bad
     All weights of the block come out too large or too small together, or clipped: an error that

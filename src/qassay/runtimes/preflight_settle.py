@@ -38,6 +38,9 @@ F16_OVERFLOW = 65520.0
 LEAST_SHARE = 0.01
 """A rounding that moves no weight by this share of the block's largest does no harm."""
 
+WORSE = 1.5
+"""How much larger the error of a searched block must be than with scales that are not rounded."""
+
 _FAST_FROM = 1 << 17
 """Weights from which on a compiled quantizer is worth its start."""
 _AT_ONCE = 1 << 13
@@ -188,7 +191,9 @@ def _from_engine(blocks: Floats, encoding: type[BlockEncoding]) -> Settled:
     exact, step = np.ldexp(exact, -power[:, 0]), np.ldexp(step, -power[:, 0])
     moved = np.abs(got - ideal).max(axis=1)
     steps = np.where(step > 0, moved / step, 0.0)
-    coarse = (steps > COARSE_STEPS) & (moved >= LEAST_SHARE * amax) & ~lost & ~overflow
+    weights = blocks.astype(np.float64)
+    worse = np.linalg.norm(got - weights, axis=1) > WORSE * np.linalg.norm(ideal - weights, axis=1)
+    coarse = (steps > COARSE_STEPS) & (moved >= LEAST_SHARE * amax) & worse & ~lost & ~overflow
     return Settled(lost, overflow, coarse, np.nan_to_num(steps, posinf=0.0), exact, stored)
 
 
