@@ -23,10 +23,10 @@ def main() -> None:
             tensor = SafeTensor("weight", "F32", list(scaled.shape), scaled.tobytes())
             path.write_bytes(write_safetensors([tensor]))
             found = dict.fromkeys(TYPES, "fine")
-            for finding in qassay.check(path, to=TYPES, select="Q5").findings:
+            report = qassay.check(path, to=TYPES, select="Q5")
+            for finding in sorted(report.findings, key=lambda finding: finding.severity):
                 name = (finding.field or "").removeprefix("ggml.").upper()
-                if found[name] == "fine":
-                    found[name] = f"{finding.severity.label} {finding.code} {finding.name}"
+                found[name] = f"{finding.severity.label} {finding.code} {finding.name}"
             print(f"standard deviation {sd:g}")
             for name, verdict in found.items():
                 print(f"  {name:5} {verdict}")
