@@ -19,7 +19,6 @@ import gguf
 import numpy as np
 
 import qassay
-from models import make_gguf
 from qassay.encodings import BlockEncoding, by_id
 from qassay.kernels.chunk import Front
 from qassay.kernels.collect import make_collector
@@ -27,6 +26,8 @@ from qassay.kernels.geometry import geometry_of
 from qassay.kernels.select import FAST
 from qassay.run.options import CHUNK_BYTES
 from qassay.run.plan import chunks_of
+
+from models import make_gguf
 from timing import interleaved, medians, peak_anonymous, seconds, verdict, wall
 
 GB = 1 << 30

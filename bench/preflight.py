@@ -16,6 +16,7 @@ import numpy as np
 
 import qassay
 from qassay.testing.safetensors_writer import SafeTensor, write_safetensors
+
 from timing import interleaved, medians, seconds, verdict
 
 ROWS = COLUMNS = 4096

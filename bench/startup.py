@@ -10,9 +10,9 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from timing import interleaved, medians, verdict, wall
-
 from qassay.testing.gguf_writer import write_gguf
+
+from timing import interleaved, medians, verdict, wall
 
 PYTHON = sys.executable
 ROOT = Path(__file__).resolve().parent.parent

@@ -378,7 +378,10 @@ def test_what_an_index_promises_in_vain_is_not_checked(tmp_path):
     ("parts", "marked"),
     [
         ([("m.qweight", "I32"), ("m.scales", "F16")], ["m.qweight"]),
-        ([("m.weight_packed", "U8"), ("m.weight_scale", "F8_E4M3")], ["m.weight_packed", "m.weight_scale"]),
+        (
+            [("m.weight_packed", "U8"), ("m.weight_scale", "F8_E4M3")],
+            ["m.weight_packed", "m.weight_scale"],
+        ),
         ([("m.weight", "U8"), ("m.weight.absmax", "F32")], ["m.weight"]),
         ([("m.weight", "F8_E4M3"), ("m.weight_scale_inv", "F32")], ["m.weight"]),
         ([("m.down_blocks", "U8"), ("m.down_scales", "U8")], ["m.down_blocks", "m.down_scales"]),
