@@ -230,6 +230,9 @@ BY_ENVIRONMENT = {
     "QASSAY_JOBS": ("0", lambda result: result.exit_code == 2),
     "QASSAY_STATS": ("none", lambda result: result.exit_code == 2),
     "QASSAY_NO_PROGRESS": ("1", lambda result: result.exit_code == 1),
+    "QASSAY_TO": ("Q9", lambda result: result.exit_code == 2),
+    "QASSAY_GROUP_SIZE": ("0", lambda result: result.exit_code == 2),
+    "QASSAY_IMATRIX": ("nowhere", lambda result: result.exit_code == 2),
     "QASSAY_CONFIG": ("nowhere.toml", lambda result: result.exit_code == 2),
 }
 
@@ -242,6 +245,7 @@ def test_environment(run, broken, variable):
 
 # What one run is about, and no habit of a user.
 ABOUT_ONE_RUN = {"key", "to", "type_for", "force"}
+ABOUT_ONE_RUN |= {"published", "tensor", "block", "store", "codes", "rounding", "plot"}
 
 
 def test_every_option_has_an_environment_variable():

@@ -64,7 +64,9 @@ def _plot(ctx: click.Context, param: click.Parameter, given: Path | None) -> Pat
     callback=_plot,
     help="Write the errors as a bar chart (PNG) to this file; needs matplotlib (qassay[plot]).",
 )
-@click.option("--no-progress", is_flag=True, help="Show no progress bar.")
+@click.option(
+    "--no-progress", is_flag=True, envvar="QASSAY_NO_PROGRESS", help="Show no progress bar."
+)
 @output_options
 @config_option
 def command(
