@@ -10,7 +10,7 @@ from qassay.core.errors import UsageError
 from qassay.core.finding import Severity
 from qassay.core.limits import MOST_JOBS
 from qassay.report.document import Report
-from qassay.rules.registry import all_rules
+from qassay.rules.registry import codes
 from qassay.run.check import check as run_check
 from qassay.run.model import Model
 from qassay.run.options import CHUNK_BYTES, CheckOptions
@@ -95,7 +95,7 @@ def _codes(prefixes: Iterable[str]) -> tuple[str, ...]:
         raise UsageError("rules are given as a list", found=repr(prefixes))
     given = (prefixes,) if isinstance(prefixes, str) else tuple(prefixes)
     for prefix in given:
-        known = isinstance(prefix, str) and any(r.code.startswith(prefix) for r in all_rules())
+        known = isinstance(prefix, str) and any(code.startswith(prefix) for code in codes())
         if not prefix or not known:
             raise UsageError(
                 "no rule has such a code", found=repr(prefix), hint="see `qassay rules`"
@@ -110,7 +110,7 @@ def _severities(given: Mapping[str, Severity | str]) -> dict[str, Severity]:
 
 
 def _severity(code: str, word: Severity | str) -> Severity:
-    if not any(rule.code == code for rule in all_rules()):
+    if code not in codes():
         raise UsageError(
             "severities are given by whole codes", expected="a code like Q301", found=repr(code)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,10 +16,12 @@ from qassay.cli.progress import progress
 from qassay.core.finding import Severity
 from qassay.kernels.select import notes, wanted
 from qassay.report.document import Report
-from qassay.rules.registry import all_rules
+from qassay.rules.registry import codes as rule_codes
 from qassay.run.check import check
 from qassay.run.options import CheckOptions
-from qassay.runtimes.targets import parse_targets
+
+if TYPE_CHECKING:
+    from qassay.runtimes.targets import Target
 
 __all__ = ["known_codes", "run", "warn_uncached"]
 
@@ -43,10 +46,10 @@ def run(
         UsageError: A rule code, `--to`, or `QASSAY_KERNELS` names nothing there is.
     """
     wanted()  # a wrong QASSAY_KERNELS is a usage error even where no kernel runs
-    codes = [rule.code for rule in all_rules()]
+    codes = list(rule_codes())
     select = known_codes(choice.select, codes, *choice.select_from)
     ignore = known_codes(choice.ignore, codes, *choice.ignore_from)
-    targets = () if aim is None else parse_targets(aim.to, aim.group_size)
+    targets = _targets(aim)
     inputs = distinct(paths)
     total = sum(_input_bytes(path) for path, _ in inputs)
     with progress("checking", total, shown=work.progress and not quiet) as step:
@@ -61,6 +64,14 @@ def run(
             progress=step,
         )
         return Report.of_check(*(check(path, options, name) for path, name in inputs))
+
+
+def _targets(aim: Aim | None) -> tuple[Target, ...]:
+    if aim is None or not (aim.to or aim.group_size):
+        return ()
+    from qassay.runtimes.targets import parse_targets  # noqa: PLC0415 - most checks name none
+
+    return parse_targets(aim.to, aim.group_size)
 
 
 def _input_bytes(path: Path) -> int:

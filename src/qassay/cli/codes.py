@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from qassay.core.errors import UsageError
 from qassay.core.text import safe
-from qassay.rules.registry import all_rules
+from qassay.rules.registry import codes as rule_modules
 
 
 def known_codes(
@@ -30,7 +30,7 @@ def known_codes(
     Raises:
         UsageError: A word means no rule.
     """
-    names = {rule.name: rule.code for rule in all_rules() if rule.code in codes}
+    names = {_name(module): code for code, module in rule_modules().items() if code in codes}
     found = []
     for word in given:
         code = names.get(word.lower().replace("_", "-"), word.upper())
@@ -38,6 +38,11 @@ def known_codes(
             raise _unknown(word, names, where, path, whole=whole)
         found.append(code)
     return tuple(dict.fromkeys(found))
+
+
+def _name(module: str) -> str:
+    """Return the name of the rule in a module `...q201_scale_not_finite`; a test compares both."""
+    return module.rpartition(".")[2][5:].replace("_", "-")
 
 
 def _unknown(

@@ -347,10 +347,10 @@ def severities() -> dict[str, str]:
         UsageError: A key of it means no rule.
     """
     from qassay.cli.codes import known_codes  # noqa: PLC0415 - imports NumPy
-    from qassay.rules.registry import all_rules  # noqa: PLC0415
+    from qassay.rules.registry import codes as rule_codes  # noqa: PLC0415
 
     meta = click.get_current_context().meta
-    codes = [rule.code for rule in all_rules()]
+    codes = list(rule_codes())
     graded = {}
     for given, word in meta.get(CONFIG_META, {}).items():
         (code,) = known_codes([given], codes, "severity", meta[CONFIG_PATH], whole=True)

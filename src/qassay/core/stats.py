@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
@@ -83,14 +83,16 @@ class Histogram:
         patterns, counts = np.unique(values, return_counts=True)
         return cls(patterns.astype(np.int64), counts.astype(np.int64))
 
-    def merge(self, other: Histogram) -> Histogram:
-        """Return the sum of both."""
-        patterns, where = np.unique(
-            np.concatenate([self.patterns, other.patterns]), return_inverse=True
-        )
-        counts = np.zeros(patterns.size, np.int64)
-        np.add.at(counts, where, np.concatenate([self.counts, other.counts]))
-        return Histogram(patterns, counts)
+    @classmethod
+    def sum(cls, parts: Sequence[Histogram]) -> Histogram:
+        """Return the sum of histograms of one kind of field."""
+        if len(parts) == 1:
+            return parts[0]
+        largest = max((int(part.patterns[-1]) for part in parts if part.patterns.size), default=-1)
+        dense = np.zeros(largest + 1, np.int64)
+        for part in parts:
+            dense[part.patterns] += part.counts  # a pattern occurs once a part
+        return cls.of_dense(dense)
 
     @property
     def total(self) -> int:

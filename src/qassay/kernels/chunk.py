@@ -19,6 +19,9 @@ from qassay.core.stats import (
 )
 from qassay.kernels.geometry import Geometry
 
+_MOST_WAITING = 64
+"""Histograms that are kept apart before they are added up: adding each at once costs more."""
+
 CODE_SAMPLE = 1024
 """Blocks whose codes are counted at the start of every tensor when not all are."""
 
@@ -74,14 +77,17 @@ class Accumulator:
 
     geometry: Geometry
     total: ChunkStats = field(default_factory=ChunkStats)
+    waiting: dict[str, list[Histogram]] = field(default_factory=dict)
 
     def add(self, chunk: ChunkStats) -> None:
         """Add one chunk; the order does not matter."""
         total = self.total
         total.units += chunk.units
         for name, histogram in chunk.histograms.items():
-            known = total.histograms.get(name)
-            total.histograms[name] = histogram if known is None else known.merge(histogram)
+            waiting = self.waiting.setdefault(name, [])
+            waiting.append(histogram)
+            if len(waiting) >= _MOST_WAITING:
+                self.waiting[name] = [Histogram.sum(waiting)]
         if chunk.values is not None:
             total.values = total.values or ValueStats()
             total.values.merge(chunk.values)
@@ -118,7 +124,7 @@ class Accumulator:
         stats = TensorStats(
             units=total.units,
             rows=self.geometry.rows,
-            histograms=dict(total.histograms),
+            histograms={name: Histogram.sum(parts) for name, parts in self.waiting.items()},
             values=total.values,
             tallies=dict(total.tallies),
         )

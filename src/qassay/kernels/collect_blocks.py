@@ -73,24 +73,30 @@ class BlockCollector:
             wanted[Health.NEGATIVE] = Offence.NEGATIVE_SCALE
         if not scale.subnormal_is_normal:
             wanted[Health.SUBNORMAL] = Offence.SUBNORMAL_SCALE
+        present = scale.health[histogram.patterns]
         for flag, offence in wanted.items():
-            at = self._locate(histogram, scale, blocks, flag)
+            at = self._locate(histogram, present, scale, blocks, flag)
             if at.size:
                 self._tally(chunk, offence, blocks, at, start, scale)
         self._largest(chunk, scale, blocks, start)
         return [
-            self._locate(histogram, scale, blocks, Health.MAY_OVERFLOW),
-            self._locate(histogram, scale, blocks, Health.ZERO),
+            self._locate(histogram, present, scale, blocks, Health.MAY_OVERFLOW),
+            self._locate(histogram, present, scale, blocks, Health.ZERO),
         ]
 
     def _locate(
-        self, histogram: Histogram, scale: ScaleField, blocks: Bytes, flag: Health
+        self,
+        histogram: Histogram,
+        present: npt.NDArray[np.uint8],
+        scale: ScaleField,
+        blocks: Bytes,
+        flag: Health,
     ) -> Index:
-        """Return the blocks whose scale has `flag`; costs nothing when the histogram has none."""
-        chosen = (scale.health & int(flag)) > 0
-        count = histogram.count(chosen)
+        """Return the blocks whose scale has `flag`; `present` is the health of the patterns."""
+        count = int(histogram.counts[(present & int(flag)) > 0].sum())
         if count == 0:
             return np.zeros(0, np.int64)
+        chosen = (scale.health & int(flag)) > 0
         return self.kernels.locate(blocks, scale.offset, scale.nbytes, chosen, count)
 
     def _tally(

@@ -40,7 +40,4 @@ def summarize(histogram: Histogram, scale: ScaleField) -> ScaleStats:
 
 def total(histograms: Iterable[Histogram]) -> Histogram:
     """Return the sum of histograms of one kind of field."""
-    merged = Histogram(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    for histogram in histograms:
-        merged = merged.merge(histogram)
-    return merged
+    return Histogram.sum(list(histograms))

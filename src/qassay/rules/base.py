@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from qassay.core.container import Container, Defect, Skipped, StoredTensor
 from qassay.core.errors import DeclarationError
@@ -14,8 +14,10 @@ from qassay.core.pages import demanded, first_sentence
 from qassay.core.stats import Tally, TensorStats
 from qassay.encodings.base import Encoding
 from qassay.rules.registry import register
-from qassay.runtimes.preflight_stats import PreflightStats
-from qassay.runtimes.targets import Choice
+
+if TYPE_CHECKING:
+    from qassay.runtimes.preflight_stats import PreflightStats
+    from qassay.runtimes.targets import Choice
 
 MANUAL_SECTIONS = ("What it does", "Why it is bad", "How to fix it", "Example")
 """Headings that every rule's docstring has, in this order; a rule's docstring is its manual."""

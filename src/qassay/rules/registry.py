@@ -10,32 +10,51 @@ from typing import TYPE_CHECKING
 from qassay.core.errors import DeclarationError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from qassay.rules.base import Rule
 
 _by_code: dict[str, type[Rule]] = {}
 
 
-def register(rule: type[Rule]) -> None:
+def register(declared: type[Rule]) -> None:
     """Add a declared rule; called when its class is created.
 
     Raises:
         DeclarationError: Its code or name belongs to another rule.
     """
     for known in _by_code.values():
-        if rule.code == known.code or rule.name == known.name:
+        if declared.code == known.code or declared.name == known.name:
             raise DeclarationError(
-                f"rule {rule.code} {rule.name} is declared twice",
+                f"rule {declared.code} {declared.name} is declared twice",
                 expected="a code and a name of its own",
-                found=f"declarations in {known.__module__} and {rule.__module__}",
+                found=f"declarations in {known.__module__} and {declared.__module__}",
             )
-    _by_code[rule.code] = rule
+    _by_code[declared.code] = declared
+
+
+OF_TARGETS = ("Q501", "Q502", "Q503", "Q504", "Q505", "Q506")
+"""Rules that have something to say only of a target (`--to`): not imported without one."""
+
+
+@cache
+def codes() -> Mapping[str, str]:
+    """Return the module of each rule by code, in order of code; imports none of them."""
+    package = importlib.import_module("qassay.rules")
+    found = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name.startswith("q") and module.name[1:4].isdigit():
+            found[module.name[:4].upper()] = f"{package.__name__}.{module.name}"
+    return dict(sorted(found.items()))
+
+
+def rule(code: str) -> type[Rule]:
+    """Return the rule with `code`, one of `codes`."""
+    importlib.import_module(codes()[code])
+    return _by_code[code]
 
 
 @cache
 def all_rules() -> tuple[type[Rule], ...]:
     """Return every rule, in order of code."""
-    package = importlib.import_module("qassay.rules")
-    for module in pkgutil.iter_modules(package.__path__):
-        if module.name.startswith("q") and module.name[1:4].isdigit():
-            importlib.import_module(f"{package.__name__}.{module.name}")
-    return tuple(_by_code[code] for code in sorted(_by_code))
+    return tuple(rule(code) for code in codes())

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,11 +23,13 @@ from qassay.kernels.summary import summarize
 from qassay.rules.base import ModelFacts, TensorFacts
 from qassay.run.options import CheckOptions
 from qassay.run.plan import Chunk, chunks_of
-from qassay.runtimes.preflight_collect import PreflightCollector
-from qassay.runtimes.preflight_stats import PreflightStats
-from qassay.runtimes.targets import Choice, choices_for
 
-Yield = tuple[ChunkStats, dict[str, PreflightStats]]
+if TYPE_CHECKING:
+    from qassay.runtimes.preflight_collect import PreflightCollector
+    from qassay.runtimes.preflight_stats import PreflightStats
+    from qassay.runtimes.targets import Choice
+
+    Yield = tuple[ChunkStats, dict[str, PreflightStats]]
 """What one chunk gives: what it holds, and what each target would do to it."""
 
 
@@ -61,7 +64,9 @@ class _Reading:
         """Add what a chunk gave; the order does not matter."""
         self.accumulator.add(found[0])
         for name, stats in found[1].items():
-            self.preflights.setdefault(name, PreflightStats()).merge(stats)
+            known = self.preflights.setdefault(name, stats)
+            if known is not stats:
+                known.merge(stats)
 
 
 def why_not_read(stored: StoredTensor) -> tuple[type[Encoding] | None, str]:
@@ -89,12 +94,9 @@ def audit(container: Container, options: CheckOptions) -> ModelFacts:
                 facts.unread.append(Skipped(stored.name, stored.part_of))
             wanted.append((stored, encoding))
     kernels = choose(sum(stored.nbytes or 0 for stored, _ in wanted))
-    readings = [
-        _reading(stored, encoding, choices, kernels, options)
-        for (stored, encoding), choices in zip(
-            wanted, choices_for(options.targets, wanted), strict=True
-        )
-    ]
+    readings = [_reading(stored, encoding, kernels, options) for stored, encoding in wanted]
+    if options.targets:
+        _aim(readings, options, fast=kernels.name == "fast")
     chunks = (
         chunk
         for number, reading in enumerate(readings)
@@ -115,18 +117,25 @@ def audit(container: Container, options: CheckOptions) -> ModelFacts:
 
 
 def _reading(
-    stored: StoredTensor,
-    encoding: type[Encoding],
-    choices: tuple[Choice, ...],
-    kernels: Kernels,
-    options: CheckOptions,
+    stored: StoredTensor, encoding: type[Encoding], kernels: Kernels, options: CheckOptions
 ) -> _Reading:
     geometry = geometry_of(stored, encoding)
     collector = make_collector(encoding, geometry, kernels, Front(), all_codes=options.full_stats)
-    preflight = PreflightCollector.of(encoding, geometry, choices, fast=kernels.name == "fast")
-    return _Reading(
-        stored, encoding, geometry, collector, Accumulator(geometry), choices, preflight
-    )
+    return _Reading(stored, encoding, geometry, collector, Accumulator(geometry))
+
+
+def _aim(readings: list[_Reading], options: CheckOptions, *, fast: bool) -> None:
+    """Let the tensors be looked at for what the targets would do to them, too."""
+    # An audit without a target does not pay for these imports.
+    from qassay.runtimes.preflight_collect import PreflightCollector  # noqa: PLC0415
+    from qassay.runtimes.targets import choices_for  # noqa: PLC0415
+
+    wanted = [(reading.stored, reading.encoding) for reading in readings]
+    for reading, choices in zip(readings, choices_for(options.targets, wanted), strict=True):
+        reading.choices = choices
+        reading.preflight = PreflightCollector.of(
+            reading.encoding, reading.geometry, choices, fast=fast
+        )
 
 
 def _run(

@@ -12,7 +12,7 @@ from qassay.core.errors import InputError, UsageError
 from qassay.core.finding import Finding
 from qassay.encodings.registry import open_with_encodings
 from qassay.rules.base import ModelFacts, ModelRule, Rule, TensorRule
-from qassay.rules.registry import all_rules
+from qassay.rules.registry import OF_TARGETS, codes, rule
 from qassay.run.audit import audit
 from qassay.run.importance import with_importance
 from qassay.run.options import CheckOptions
@@ -55,7 +55,7 @@ def check(
     Raises:
         UsageError: `options` leave no rule to run.
     """
-    if not any(options.runs(rule.code) for rule in all_rules()):
+    if not any(options.runs(code) for code in codes()):
         raise UsageError(
             "nothing would be checked: no rule is left",
             hint="select other rules, or ignore fewer",
@@ -90,10 +90,11 @@ def judge(facts: ModelFacts, options: CheckOptions) -> CheckResult:
     Rules run in order of code, so Q902, which reports rules that raised, comes last.
     """
     result = CheckResult(facts, full_stats=options.full_stats)
-    for rule_class in all_rules():
-        if not options.runs(rule_class.code):
+    for code in codes():
+        if not options.runs(code) or (code in OF_TARGETS and not options.targets):
             continue
-        result.rules.append(rule_class.code)
+        rule_class = rule(code)
+        result.rules.append(code)
         try:
             found = list(_findings(rule_class(), facts))
         except Exception as error:  # noqa: BLE001 - a broken rule must not hide the others
@@ -123,12 +124,12 @@ def _numbered(findings: list[Finding]) -> Iterator[Finding]:
         seen[alike] += 1
 
 
-def _findings(rule: Rule, facts: ModelFacts) -> Iterator[Finding]:
-    if isinstance(rule, ModelRule):
-        yield from rule.check(facts)
-    elif isinstance(rule, TensorRule):
+def _findings(asked: Rule, facts: ModelFacts) -> Iterator[Finding]:
+    if isinstance(asked, ModelRule):
+        yield from asked.check(facts)
+    elif isinstance(asked, TensorRule):
         for tensor in facts.tensors:
-            yield from rule.check(tensor)
+            yield from asked.check(tensor)
 
 
 def _graded(finding: Finding, options: CheckOptions) -> Finding:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from qassay.core.finding import Severity
-from qassay.runtimes.targets import Target
+
+if TYPE_CHECKING:
+    from qassay.runtimes.targets import Target
 
 CHUNK_BYTES = 8 << 20
 """Bytes read at a time: large enough to hide the cost of a task, small beside any memory."""
