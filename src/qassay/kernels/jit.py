@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
+from numba.core.runtime import rtsys
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,7 +31,7 @@ class _Tolerant:
     def load_overload(self, signature: Any, target: Any) -> Any:
         """Return the compiled code that is kept, None where there is none that can be read."""
         try:
-            return self._cache.load_overload(signature, target)
+            return _load(self._cache, signature, target)
         except Exception:  # noqa: BLE001 - damaged data makes pickle raise anything
             with contextlib.suppress(Exception):
                 self._cache.flush()
@@ -40,6 +41,22 @@ class _Tolerant:
         """Keep compiled code."""
         with contextlib.suppress(Exception):
             self._cache.save_overload(signature, data)
+
+
+def _load(cache: Any, signature: Any, target: Any) -> Any:
+    """Load compiled code without preparing the compiler.
+
+    `Cache.load_overload` first registers every type and function that Numba could compile, which
+    takes longer than all else that loading does. Code that is compiled already needs only the
+    reference counting of arrays; and the compiler prepares itself when a kernel does not load.
+    """
+    inner = getattr(cache, "_load_overload", None)
+    guard = getattr(cache, "_guard_against_spurious_io_errors", None)
+    if inner is None or guard is None:  # another Numba than those this was written for
+        return cache.load_overload(signature, target)
+    rtsys.initialize(target)
+    with guard():
+        return inner(signature, target)
 
 
 def helper(function: F) -> F:
