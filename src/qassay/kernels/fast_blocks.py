@@ -117,10 +117,24 @@ def _collect_marks(marks, n, start, found, candidates):
     return found
 
 
+@helper
+def _drain(counts, patterns):
+    """Move the bins that are not empty to the front, their patterns beside; empty the rest."""
+    used = 0
+    for pattern in range(counts.size):
+        count = counts[pattern]
+        if count:
+            counts[pattern] = 0
+            counts[used] = count
+            patterns[used] = pattern
+            used += 1
+    return used
+
+
 @kernel
 def _scan(
     raw, n, stride, scale_offsets, scale_widths, counts, offsets, lengths, tables, groups,
-    bad_offsets, bad_lengths, bad_bytes, marks, candidates,
+    bad_offsets, bad_lengths, bad_bytes, marks, candidates, patterns, sizes,
 ):  # fmt: skip
     found = 0
     forbidden = False
@@ -163,6 +177,8 @@ def _scan(
                 )
         if marked:
             found = _collect_marks(marks, tile, start, found, candidates)
+    for field in range(scale_offsets.size):
+        sizes[field] = _drain(counts[field], patterns[field])
     return found, forbidden
 
 
@@ -182,20 +198,26 @@ class _Scanner:
         self._tables = (offsets, lengths, tables, groups)
         self._bad = (bad[:, 0].copy(), bad[:, 1].copy(), bad[:, 2].astype(np.uint8))
         self._counts = np.zeros((plan.scale_offsets.size, _BINS), np.uint32)
+        self._patterns = np.empty(self._counts.shape, np.uint32)
+        self._sizes = np.zeros(plan.scale_offsets.size, np.int64)
         self._marks = np.zeros(_TILE, np.uint8)
         self._candidates = np.empty(0, np.int64)
 
     def scan(self, blocks: Bytes) -> BlockScan:
         plan = self._plan
-        self._counts[:] = 0
         if self._candidates.size < blocks.shape[0]:
             self._candidates = np.empty(blocks.shape[0], np.int64)
         found, forbidden = _scan(
             blocks.reshape(-1), blocks.shape[0], plan.block_bytes,
             plan.scale_offsets, plan.scale_widths, self._counts,
             *self._tables, *self._bad, self._marks, self._candidates,
+            self._patterns, self._sizes,
         )  # fmt: skip
-        scales = [Histogram.of_dense(counts) for counts in self._counts]
+        scales = []
+        for patterns, counts, used in zip(self._patterns, self._counts, self._sizes, strict=True):
+            taken = counts[:used].astype(np.int64)
+            counts[:used] = 0  # the bins have to be empty for the next chunk
+            scales.append(Histogram(patterns[:used].astype(np.int64), taken))
         return BlockScan(scales, self._candidates[:found].copy(), bool(forbidden))
 
 

@@ -12,7 +12,7 @@ from qassay.core.finding import Severity
 if TYPE_CHECKING:
     from qassay.runtimes.targets import Target
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 16 << 20
 """Bytes read at a time: large enough to hide the cost of a task, small beside any memory."""
 
 
