@@ -171,11 +171,11 @@ def mutations(draw: st.DrawFn) -> list[tuple[int, int, bytes]]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_ten_thousand_random_mutations_of_each_container(tmp_path: Path, name: str) -> None:
+def test_twenty_thousand_random_mutations_of_each_file(tmp_path: Path, name: str) -> None:
     original = FILES[name]
 
     @settings(
-        max_examples=10_000,
+        max_examples=20_000,
         deadline=None,
         database=None,
         phases=[Phase.generate],
@@ -189,6 +189,54 @@ def test_ten_thousand_random_mutations_of_each_container(tmp_path: Path, name: s
             at = position * len(data) // 1_000_000
             data[at : at + cut] = put
         verdict_of(tmp_path / name, bytes(data))
+
+    mutate()
+
+
+def sharded(folder: Path) -> bytes:
+    """Write a shard and return the index that goes with it."""
+    (folder / "model-00001-of-00001.safetensors").write_bytes(small_safetensors())
+    names = ["model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"]
+    shards = dict.fromkeys(names, "model-00001-of-00001.safetensors")
+    return json.dumps({"metadata": {"total_size": 1}, "weight_map": shards}).encode()
+
+
+def index_verdict(folder: Path, index: bytes) -> str:
+    (folder / "model.safetensors.index.json").write_bytes(index)
+    start = time.perf_counter()
+    report = qassay.check(folder, jobs=1)
+    assert time.perf_counter() - start < LONGEST
+    json.dumps(report.to_dict(), allow_nan=False)
+    assert not [finding for finding in report.findings if finding.code == "Q902"]
+    return report.verdict
+
+
+def test_every_bit_of_a_shard_index_flipped(tmp_path: Path) -> None:
+    index = bytearray(sharded(tmp_path))
+    for bit in range(len(index) * 8):
+        index[bit // 8] ^= 1 << bit % 8
+        index_verdict(tmp_path, bytes(index))
+        index[bit // 8] ^= 1 << bit % 8
+
+
+def test_twenty_thousand_random_mutations_of_a_shard_index(tmp_path: Path) -> None:
+    original = sharded(tmp_path)
+
+    @settings(
+        max_examples=20_000,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+    )
+    @given(mutations())
+    def mutate(edits: list[tuple[int, int, bytes]]) -> None:
+        data = bytearray(original)
+        for position, cut, put in edits:
+            at = position * len(data) // 1_000_000
+            data[at : at + cut] = put
+        index_verdict(tmp_path, bytes(data))
 
     mutate()
 
