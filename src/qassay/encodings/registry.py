@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from qassay.core.container import Container, StoredType
     from qassay.encodings.base import Encoding
+    from qassay.encodings.layers.base import LayerEncoding
 
 ENTRY_POINTS = "qassay.encodings"
 """A plugin names a module in this entry-point group; importing it registers its encodings."""
@@ -107,6 +108,14 @@ def by_id(name: str) -> type[Encoding]:
     if len(matches) != 1:
         raise KeyError(name)
     return matches[0]
+
+
+def all_layers() -> tuple[type[LayerEncoding], ...]:
+    """Return every registered family of weights that are kept in several tensors, by id."""
+    from qassay.encodings.layers.base import LayerEncoding  # noqa: PLC0415 - it imports this file
+
+    found = (each for _, each in sorted(_by_id.items()))
+    return tuple(each for each in found if issubclass(each, LayerEncoding))
 
 
 def all_encodings() -> Mapping[str, type[Encoding]]:
