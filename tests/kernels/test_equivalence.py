@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qassay.encodings import BlockEncoding, PlainEncoding, all_encodings
-from qassay.kernels import fast_blocks, fast_codes, fast_decode, fast_values, reference
+from qassay.kernels import (
+    fast_blocks,
+    fast_codes,
+    fast_decode,
+    fast_values,
+    preflight_fast,
+    preflight_reference,
+    reference,
+)
 from qassay.kernels.plan import scan_plan
 
 EVERY = list(all_encodings().values())
@@ -129,16 +137,28 @@ def test_scanning_values(
     bits.reshape(rows, columns)[rng.random(rows) < 0.2] = rng.choice(np.array([0, sign], kind))
     least = encoding.pattern_up_to(2.0**-25)
     where = (bits, columns, encoding.least_normal, least)
-    ours, truth = fast_values.scan_values(*where), reference.scan_values(*where)
-    for part in ("largest", "smallest", "zero", "subnormal", "small"):
-        assert getattr(ours, part) == getattr(truth, part), part
-    found = [
-        np.concatenate([np.zeros(0, np.int64), *kernels.locate_small(bits, columns, least, scan)])
-        for kernels, scan in ((fast_values, ours), (reference, truth))
-    ]
-    assert np.array_equal(*found)
-    assert found[0].size == truth.small
-    assert np.array_equal(ours.dead_rows, truth.dead_rows)
+    truth = reference.scan_values(*where)
+    largest = preflight_reference.run_extremes(bits, columns)
+    runs = np.full_like(largest, 1)
+    for ours in (fast_values.scan_values(*where), preflight_fast.scan_runs(*where, runs)):
+        for part in ("largest", "smallest", "zero", "subnormal", "small"):
+            assert getattr(ours, part) == getattr(truth, part), part
+        found = [
+            np.concatenate([np.zeros(0, np.int64), *kernels.locate_small(bits, columns, least, it)])
+            for kernels, it in ((fast_values, ours), (reference, truth))
+        ]
+        assert np.array_equal(*found)
+        assert found[0].size == truth.small
+        assert np.array_equal(ours.dead_rows, truth.dead_rows)
+    assert runs.dtype == largest.dtype
+    assert np.array_equal(runs, largest)
+
+
+def test_runs_need_a_place_each() -> None:
+    bits = np.zeros(3 * 70, np.uint32)
+    for wrong in (np.zeros(8, np.uint32), np.zeros(10, np.uint32), np.zeros(9, np.uint16)):
+        with pytest.raises(ValueError, match="3 rows of 70"):
+            preflight_fast.scan_runs(bits, 70, 1, 1, wrong)
 
 
 ASSEMBLY = """

@@ -1,4 +1,4 @@
-"""Chunks, threads and kernels do not show; the fast pass equals the reference, bit for bit."""
+"""Chunks, threads and kernels do not show in the report."""
 
 from __future__ import annotations
 
@@ -8,29 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import qassay
-from qassay.kernels import preflight_fast, preflight_reference
 
 ALL = "Q8_0,Q4_0,Q4_1,Q4_K,Q6_K,MXFP4,IQ4_XS,IQ4_NL,F16,f8_e4m3,w4bf16,Q4_K_M"
-
-
-@given(
-    width=st.sampled_from([1, 2, 4, 8]),
-    rows=st.integers(1, 5),
-    columns=st.integers(1, 200),
-    seed=st.integers(0, 2**32 - 1),
-)
-@settings(deadline=None)
-def test_fast_equals_reference(width: int, rows: int, columns: int, seed: int) -> None:
-    raw = np.random.default_rng(seed).integers(0, 256, rows * columns * width, np.uint8)
-    bits = raw.view(f"<u{width}")
-    wanted = preflight_reference.run_extremes(bits, columns)
-    found = preflight_fast.run_extremes(bits, columns)
-    assert found.dtype == wanted.dtype
-    assert (found == wanted).all()
 
 
 @pytest.fixture(scope="module")

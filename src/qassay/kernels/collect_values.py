@@ -15,6 +15,7 @@ from qassay.encodings.base import (
 )
 from qassay.kernels.chunk import ChunkStats
 from qassay.kernels.geometry import Geometry
+from qassay.kernels.preflight_reference import Patterns
 from qassay.kernels.reference import PIECE, ValueScan
 from qassay.kernels.select import Kernels
 
@@ -43,10 +44,16 @@ class ValueCollector:
     geometry: Geometry
     kernels: Kernels
 
-    def collect(self, raw: Bytes, start: int) -> ChunkStats:
+    def collect(self, raw: Bytes, start: int, runs: Patterns | None = None) -> ChunkStats:
         """Return what the values `raw`, of which the first is number `start`, hold.
 
         A chunk is a number of whole rows or a part of one row.
+
+        Args:
+            raw: The stored floats, integers or booleans.
+            start: The number of the first.
+            runs: Where to put the largest magnitude of every run of floats, as bit patterns
+                without sign (`preflight_reference.run_extremes`): one pass finds both.
         """
         if self.encoding.kind == "integer":
             return self._integers(raw, start)
@@ -54,7 +61,11 @@ class ValueCollector:
         bits = encoding.bits(raw)
         columns = min(self.geometry.columns, bits.size)
         least, most = f16_limits(encoding)
-        scan = self.kernels.scan_values(bits, columns, encoding.least_normal, least)
+        limits = encoding.least_normal, least
+        if runs is None:
+            scan = self.kernels.scan_values(bits, columns, *limits)
+        else:
+            scan = self.kernels.scan_runs(bits, columns, *limits, runs)
         chunk = ChunkStats(units=bits.size, values=self._summary(scan, bits.size))
         if scan.largest > most:
             self._large(chunk, bits, start, most)

@@ -117,6 +117,28 @@ def locate_small(
         yield found[:count].copy()
 
 
+def value_scan(
+    largest: int,
+    smallest: int,
+    dead_rows: int,
+    totals: npt.NDArray[np.int64],
+    dead: npt.NDArray[np.int64],
+    marks: npt.NDArray[np.uint8],
+    mask: int,
+) -> ValueScan:
+    """Return what a kernel found; `smallest` is less by one, and zero has wrapped."""
+    wrapped = int(smallest) + 1
+    return ValueScan(
+        largest=int(largest),
+        smallest=wrapped if wrapped <= mask else 0,
+        zero=int(totals[0]),
+        subnormal=int(totals[1]),
+        small=int(totals[2]),
+        dead_rows=dead[:dead_rows].copy(),
+        marks=marks,
+    )
+
+
 def scan_values(
     bits: npt.NDArray[np.unsignedinteger[Any]], columns: int, least_normal: int, small: int
 ) -> ValueScan:
@@ -131,13 +153,4 @@ def scan_values(
     largest, smallest, dead_rows = _scan(
         bits, columns, segment, one, mask, kind(least_normal - 1), kind(small), totals, dead, marks
     )
-    wrapped = int(smallest) + 1
-    return ValueScan(
-        largest=int(largest),
-        smallest=wrapped if wrapped <= int(mask) else 0,
-        zero=int(totals[0]),
-        subnormal=int(totals[1]),
-        small=int(totals[2]),
-        dead_rows=dead[:dead_rows].copy(),
-        marks=marks,
-    )
+    return value_scan(largest, smallest, dead_rows, totals, dead, marks, int(mask))

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qassay.kernels.reference import ValueScan, scan_values
+
 RUN = 32
 """Weights that the pass summarises together: the shortest block there is."""
 
@@ -34,3 +36,11 @@ def run_extremes(bits: Patterns, columns: int) -> Patterns:
     if short:
         magnitude = np.pad(magnitude, ((0, 0), (0, short)))
     return magnitude.reshape(-1, RUN).max(axis=1)
+
+
+def scan_runs(
+    bits: Patterns, columns: int, least_normal: int, small: int, found: Patterns
+) -> ValueScan:
+    """Scan float bit patterns as `scan_values` does, and fill `found` with `run_extremes`."""
+    found[:] = run_extremes(bits, columns)
+    return scan_values(bits, columns, least_normal, small)

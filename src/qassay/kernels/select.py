@@ -14,7 +14,7 @@ import numpy.typing as npt
 from qassay.core.errors import UsageError
 from qassay.core.source import Bytes
 from qassay.encodings.base import BlockEncoding, Encoding, Floats
-from qassay.kernels import reference
+from qassay.kernels import preflight_reference, reference
 from qassay.kernels.plan import ScanPlan
 
 VARIABLE = "QASSAY_KERNELS"
@@ -32,6 +32,7 @@ class Kernels:
         scan_blocks: Scans blocks for what a plan says.
         locate: Finds the blocks whose scale field holds one of some patterns.
         scan_values: Scans rows of plain floats.
+        scan_runs: The same, and the largest magnitude of every run of a row beside it.
         locate_small: Finds the small values that such a scan counted, a bounded number at a time.
         unpack_codes: Takes the stored codes out of blocks.
         count_codes: Counts stored codes.
@@ -42,6 +43,7 @@ class Kernels:
     scan_blocks: Callable[[Bytes, ScanPlan], reference.BlockScan]
     locate: Callable[[Bytes, int, int, npt.NDArray[Any], int], npt.NDArray[Any]]
     scan_values: Callable[[npt.NDArray[Any], int, int, int], reference.ValueScan]
+    scan_runs: Callable[[npt.NDArray[Any], int, int, int, npt.NDArray[Any]], reference.ValueScan]
     locate_small: Callable[
         [npt.NDArray[Any], int, int, reference.ValueScan], Iterator[npt.NDArray[Any]]
     ]
@@ -55,6 +57,7 @@ REFERENCE = Kernels(
     reference.scan_blocks,
     reference.locate,
     reference.scan_values,
+    preflight_reference.scan_runs,
     reference.locate_small,
     reference.unpack_codes,
     reference.count_codes,
@@ -76,6 +79,7 @@ FAST = Kernels(
     _lazy("fast_blocks", "scan_blocks"),
     _lazy("fast_blocks", "locate"),
     _lazy("fast_values", "scan_values"),
+    _lazy("preflight_fast", "scan_runs"),
     _lazy("fast_values", "locate_small"),
     _lazy("fast_codes", "unpack_codes"),
     _lazy("fast_codes", "count_codes"),

@@ -55,10 +55,11 @@ class _Reading:
         """Collect one chunk."""
         size = self.encoding.block_bytes
         raw = self.stored.source.read(self.stored.offset + chunk.start * size, chunk.units * size)
-        found = self.collector.collect(raw, chunk.start)
-        if self.preflight is None:
-            return found, {}
-        return found, self.preflight.collect(raw, chunk.start)
+        if self.preflight is None or isinstance(self.collector, BlockCollector):
+            return self.collector.collect(raw, chunk.start), {}
+        runs = self.preflight.place_for_runs(raw)
+        found = self.collector.collect(raw, chunk.start, runs)
+        return found, self.preflight.collect(raw, chunk.start, runs)
 
     def add(self, found: Yield) -> None:
         """Add what a chunk gave; the order does not matter."""
@@ -96,7 +97,7 @@ def audit(container: Container, options: CheckOptions) -> ModelFacts:
     kernels = choose(sum(stored.nbytes or 0 for stored, _ in wanted))
     readings = [_reading(stored, encoding, kernels, options) for stored, encoding in wanted]
     if options.targets:
-        _aim(readings, options, fast=kernels.name == "fast")
+        _aim(readings, options)
     chunks = (
         chunk
         for number, reading in enumerate(readings)
@@ -124,7 +125,7 @@ def _reading(
     return _Reading(stored, encoding, geometry, collector, Accumulator(geometry))
 
 
-def _aim(readings: list[_Reading], options: CheckOptions, *, fast: bool) -> None:
+def _aim(readings: list[_Reading], options: CheckOptions) -> None:
     """Let the tensors be looked at for what the targets would do to them, too."""
     # An audit without a target does not pay for these imports.
     from qassay.runtimes.preflight_collect import PreflightCollector  # noqa: PLC0415
@@ -133,9 +134,7 @@ def _aim(readings: list[_Reading], options: CheckOptions, *, fast: bool) -> None
     wanted = [(reading.stored, reading.encoding) for reading in readings]
     for reading, choices in zip(readings, choices_for(options.targets, wanted), strict=True):
         reading.choices = choices
-        reading.preflight = PreflightCollector.of(
-            reading.encoding, reading.geometry, choices, fast=fast
-        )
+        reading.preflight = PreflightCollector.of(reading.encoding, reading.geometry, choices)
 
 
 def _run(

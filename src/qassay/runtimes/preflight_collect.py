@@ -1,7 +1,8 @@
-"""Reading a chunk of a float tensor on behalf of targets: one cheap pass, then the doubtful few."""
+"""Judging a chunk of a float tensor on behalf of targets: by its runs, then the doubtful few."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import lcm
@@ -14,9 +15,8 @@ from qassay.core.finding import MAX_LOCATIONS
 from qassay.core.source import Bytes
 from qassay.core.stats import Offence, Tally
 from qassay.encodings.base import BlockEncoding, Encoding, Floats, PlainEncoding
-from qassay.kernels import preflight_reference
 from qassay.kernels.geometry import Geometry, Index
-from qassay.kernels.preflight_reference import RUN, runs_a_row
+from qassay.kernels.preflight_reference import RUN, Patterns, runs_a_row
 from qassay.runtimes.preflight_engines import outcomes
 from qassay.runtimes.preflight_groups import judge_groups
 from qassay.runtimes.preflight_outliers import RATIO as OUTLIER
@@ -38,6 +38,9 @@ _MANY = 1 << 18
 """Doubtful weights converted to float32 at once."""
 
 
+_scratch = threading.local()
+
+
 @dataclass(frozen=True, slots=True)
 class PreflightCollector:
     """Collects what targets would do to one float tensor, chunk by chunk.
@@ -47,23 +50,16 @@ class PreflightCollector:
         geometry: Where its values lie.
         encodings: The encodings it may get.
         groups: The ways of storing groups it may get.
-        fast: Whether to use compiled kernels.
     """
 
     source: type[PlainEncoding]
     geometry: Geometry
     encodings: tuple[type[Encoding], ...]
     groups: tuple[GroupFormat, ...]
-    fast: bool
 
     @classmethod
     def of(
-        cls,
-        source: type[Encoding],
-        geometry: Geometry,
-        choices: Iterable[Choice],
-        *,
-        fast: bool,
+        cls, source: type[Encoding], geometry: Geometry, choices: Iterable[Choice]
     ) -> PreflightCollector | None:
         """Return the collector for a tensor; None where no target would change it."""
         chosen = list(choices)
@@ -74,19 +70,38 @@ class PreflightCollector:
         groups = {choice.group.id: choice.group for choice in chosen if choice.group}
         if not encodings and not groups:
             return None
-        return cls(source, geometry, tuple(encodings.values()), tuple(groups.values()), fast)
+        return cls(source, geometry, tuple(encodings.values()), tuple(groups.values()))
 
     @property
     def alignment(self) -> int:
         """Weights of which a part of a row has to hold a whole number."""
         return lcm(SPAN, *(group.size for group in self.groups))
 
-    @np.errstate(all="ignore")  # signalling NaN, and floats of any size
-    def collect(self, raw: Bytes, start: int) -> dict[str, PreflightStats]:
-        """Return by target id what becomes of the values `raw`, of which the first is `start`."""
+    def place_for_runs(self, raw: Bytes) -> Patterns:
+        """Return where the pass over `raw` puts the largest magnitude of each run.
+
+        A thread has one such place: fresh memory for every chunk would cost more than the pass.
+        """
         bits = self.source.bits(raw)
         columns = min(self.geometry.columns, bits.size)
-        chunk = _Chunk(self, bits, columns, start)
+        needed = bits.size // columns * runs_a_row(columns) * bits.itemsize
+        known: npt.NDArray[np.uint8] | None = getattr(_scratch, "place", None)
+        if known is None or known.size < needed:
+            known = _scratch.place = np.empty(needed, np.uint8)
+        return known[:needed].view(bits.dtype)
+
+    @np.errstate(all="ignore")  # signalling NaN, and floats of any size
+    def collect(self, raw: Bytes, start: int, runs: Patterns) -> dict[str, PreflightStats]:
+        """Return by target id what becomes of the values `raw`, of which the first is `start`.
+
+        Args:
+            raw: The stored floats.
+            start: The number of the first.
+            runs: The largest magnitude of each run of them; not kept.
+        """
+        bits = self.source.bits(raw)
+        columns = min(self.geometry.columns, bits.size)
+        chunk = _Chunk(self, bits, columns, start, runs)
         found: dict[str, PreflightStats] = {}
         for encoding in self.encodings:
             if issubclass(encoding, BlockEncoding):
@@ -102,19 +117,20 @@ class _Chunk:
     """One chunk: its values, and the largest magnitude of every run of 32."""
 
     def __init__(
-        self, owner: PreflightCollector, bits: npt.NDArray[Any], columns: int, start: int
+        self,
+        owner: PreflightCollector,
+        bits: npt.NDArray[Any],
+        columns: int,
+        start: int,
+        runs: Patterns,
     ) -> None:
         self.owner, self.bits, self.columns, self.start = owner, bits, columns, start
         self.rows = bits.size // columns
         self.runs = runs_a_row(columns)
-        kernel = preflight_reference.run_extremes
-        if owner.fast:
-            from qassay.kernels import preflight_fast  # noqa: PLC0415 - imports Numba
-
-            kernel = preflight_fast.run_extremes
-        self.amax = self.values(kernel(bits, columns))
-        self.least, self.most = float(self.amax.min()), float(self.amax.max())
-        self._of_blocks: dict[int, Floats] = {RUN: self.amax}
+        # Patterns are in the order of the magnitudes; most chunks need no other numbers than these.
+        self.least, self.most = self._ends(runs)
+        self._patterns = {RUN: runs}
+        self._amax: dict[int, Floats] = {}
 
     @property
     def calm(self) -> bool:
@@ -129,20 +145,35 @@ class _Chunk:
         """Return some blocks as float32 `[n, length]`."""
         return self.values(np.ascontiguousarray(self.bits.reshape(-1, length)[units]))
 
-    def block_amax(self, length: int) -> Floats:
+    def count(self, length: int) -> int:
+        """Return the number of blocks; runs are blocks, too, the last of a row a shorter one."""
+        return self._patterns[RUN].size // (length // RUN)
+
+    def least_of(self, length: int) -> float:
+        """Return the smallest of the blocks' largest magnitudes."""
+        return self._ends(self._of_blocks(length))[0]
+
+    def amax(self, length: int = RUN) -> Floats:
         """Return each block's largest magnitude; NaN or infinity where it holds one."""
-        known = self._of_blocks.get(length)
-        if known is not None:
-            return known
-        # NaN wins over any number: the maximum of the runs is that of the block. Halving is
-        # many times faster than reducing rows of eight.
-        parts = self.amax.reshape(-1, length // RUN)
-        with np.errstate(invalid="ignore"):
+        known = self._amax.get(length)
+        if known is None:
+            known = self._amax[length] = self.values(self._of_blocks(length))
+        return known
+
+    def _ends(self, patterns: Patterns) -> tuple[float, float]:
+        least, most = self.values(np.array([patterns.min(), patterns.max()]))
+        return float(least), float(most)
+
+    def _of_blocks(self, length: int) -> Patterns:
+        known = self._patterns.get(length)
+        if known is None:
+            # Halving is many times faster than reducing rows of eight.
+            parts = self._patterns[RUN].reshape(-1, length // RUN)
             while parts.shape[1] > 1:
                 half = parts.shape[1] // 2
                 parts = np.maximum(parts[:, :half], parts[:, half:])
-        self._of_blocks[length] = parts[:, 0]
-        return self._of_blocks[length]
+            known = self._patterns[length] = parts[:, 0]
+        return known
 
 
 def _geometry(chunk: _Chunk, length: int) -> Geometry:
@@ -150,23 +181,24 @@ def _geometry(chunk: _Chunk, length: int) -> Geometry:
     return replace(own, block=length, block_bytes=length * own.block_bytes)
 
 
-def _begin(chunk: _Chunk, geometry: Geometry, amax: Floats) -> PreflightStats:
+def _begin(chunk: _Chunk, geometry: Geometry, length: int) -> PreflightStats:
     """Return stats with the counts and extremes that every target has."""
-    stats = PreflightStats(units=amax.size)
+    stats = PreflightStats(units=chunk.count(length))
     largest = chunk.most
     if not np.isfinite(largest):
-        finite = chunk.amax[np.isfinite(chunk.amax)]
+        finite = chunk.amax()[np.isfinite(chunk.amax())]
         largest = float(finite.max()) if finite.size else 0.0
     stats.amax = largest
     if largest:
         stats.exponent = int(np.frexp(largest)[1])
     if geometry.rows_per_expert is None:
-        stats.live = {None: amax.size if chunk.calm else int(np.count_nonzero(amax))}
+        live = stats.units if chunk.calm else int(np.count_nonzero(chunk.amax(length)))
+        stats.live = {None: live}
         return stats
     rows = chunk.start // geometry.columns + np.arange(chunk.rows)
-    live = (amax != 0).reshape(chunk.rows, -1).sum(axis=1)
+    per_row = (chunk.amax(length) != 0).reshape(chunk.rows, -1).sum(axis=1)
     for expert, members in geometry.by_expert(rows):
-        stats.live[expert] = int(live[members].sum())
+        stats.live[expert] = int(per_row[members].sum())
     return stats
 
 
@@ -228,13 +260,13 @@ def _add_rows(
 def _blocks(chunk: _Chunk, encoding: type[BlockEncoding]) -> PreflightStats:
     length = encoding.block
     geometry = _geometry(chunk, length)
-    amax = chunk.block_amax(length)
-    stats = _begin(chunk, geometry, amax)
+    stats = _begin(chunk, geometry, length)
     stats.estimated = not has_engine(encoding)
     low, high = doubtful(encoding)
-    if chunk.calm and chunk.most < high and (chunk.least > low or float(amax.min()) > low):
-        _add_outliers(chunk, stats, geometry, encoding, amax)
-        return _with_open_rows(chunk, stats, geometry, amax)
+    if chunk.calm and chunk.most < high and (chunk.least > low or chunk.least_of(length) > low):
+        _add_outliers(chunk, stats, geometry, encoding)
+        return _with_open_rows(chunk, stats, geometry, length)
+    amax = chunk.amax(length)
     finite = np.isfinite(amax)
     units = np.flatnonzero(((amax <= low) & (amax != 0)) | ((amax >= high) & finite))
     first = chunk.start // length
@@ -247,17 +279,17 @@ def _blocks(chunk: _Chunk, encoding: type[BlockEncoding]) -> PreflightStats:
         _add_settled(stats, geometry, some + first, amax[some], verdict)
     lost = np.concatenate(lost_units) if lost_units else np.zeros(0, np.int64)
     _add_rows(chunk, stats, geometry, amax, lost)
-    _add_outliers(chunk, stats, geometry, encoding, amax)
+    _add_outliers(chunk, stats, geometry, encoding)
     _add_not_finite(chunk, stats, geometry, encoding, np.flatnonzero(~finite))
     return stats
 
 
 def _with_open_rows(
-    chunk: _Chunk, stats: PreflightStats, geometry: Geometry, amax: Floats
+    chunk: _Chunk, stats: PreflightStats, geometry: Geometry, length: int
 ) -> PreflightStats:
     """Return stats of a chunk without lost blocks; of a part of a row that must be known, too."""
     if chunk.columns != geometry.columns:
-        _add_rows(chunk, stats, geometry, amax, np.zeros(0, np.int64))
+        _add_rows(chunk, stats, geometry, chunk.amax(length), np.zeros(0, np.int64))
     return stats
 
 
@@ -280,15 +312,12 @@ def _add_settled(
 
 
 def _add_outliers(
-    chunk: _Chunk,
-    stats: PreflightStats,
-    geometry: Geometry,
-    encoding: type[BlockEncoding],
-    amax: Floats,
+    chunk: _Chunk, stats: PreflightStats, geometry: Geometry, encoding: type[BlockEncoding]
 ) -> None:
     if chunk.calm and chunk.most < OUTLIER * chunk.least:
         return
-    runs = outlier_runs(chunk.amax, chunk.runs)
+    amax = chunk.amax(encoding.block)
+    runs = outlier_runs(chunk.amax(), chunk.runs)
     units = np.unique(runs // (encoding.block // RUN))
     units = units[np.isfinite(amax[units])]
     if units.size == 0 or not has_engine(encoding):
@@ -342,11 +371,11 @@ def _plain(chunk: _Chunk, encoding: type[PlainEncoding]) -> PreflightStats:
     """Judge a target without scales: values that overflow, rows that round to zeros."""
     # A row of runs is no whole number of anything: places are told by value.
     geometry = chunk.owner.geometry
-    amax = chunk.amax
-    stats = _begin(chunk, geometry, amax)
+    stats = _begin(chunk, geometry, RUN)
     least, most = plain_limits(encoding)
     if chunk.calm and least < chunk.least and chunk.most < most:
-        return _with_open_rows(chunk, stats, geometry, amax)
+        return _with_open_rows(chunk, stats, geometry, RUN)
+    amax = chunk.amax()
     finite = np.isfinite(amax)
     lost = np.flatnonzero((amax.astype(np.float64) <= least) & (amax != 0))
     _add_rows(chunk, stats, geometry, amax, lost)
