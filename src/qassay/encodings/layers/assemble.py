@@ -98,7 +98,7 @@ def _assemble(container: Container) -> Assembly:
             continue
         result.defects += chosen.defects
         if chosen.layer is None:
-            why = "; ".join(defect.message for defect in chosen.defects) or reason
+            why = "; ".join(defect.message for defect in chosen.defects) or chosen.reason or reason
             reasons.update({id(t): why for t in module.tensors.values() if _part(t) in names})
             continue
         result.layers.append(chosen.layer)

@@ -14,6 +14,7 @@ from qassay.core.errors import DeclarationError
 from qassay.core.pages import first_sentence
 from qassay.encodings.base import Encoding
 from qassay.encodings.layers.canonical import Canonical, Floats
+from qassay.encodings.layers.layout import CodeLayout
 from qassay.encodings.registry import for_stored_type
 
 if TYPE_CHECKING:
@@ -171,12 +172,14 @@ class Fit:
         layer: The weight, None where what there is does not make one.
         defects: What is wrong with the parts (Q103 and the like).
         score: How much speaks for the family: required parts that are there and right.
+        reason: Why tensors that may well be sound are not read (a layout that is not known).
     """
 
     encoding: type[LayerEncoding]
     layer: Layer | None
     defects: tuple[Defect, ...] = ()
     score: int = 0
+    reason: str = ""
 
 
 class LayerEncoding(Encoding):
@@ -186,11 +189,13 @@ class LayerEncoding(Encoding):
         id: `gptq`, `nvfp4.compressed`.
         parts: The tensors, required and optional.
         methods: Values of `quant_method` (and what follows it) that mean this family.
+        scales_by_group: Whether scales are `[G, N]`, not `[N, G]`.
     """
 
     kind = "layer"
     parts: ClassVar[tuple[Part, ...]] = ()
     methods: ClassVar[tuple[str, ...]] = ()
+    scales_by_group: ClassVar[bool] = False
 
     _demanded = ("__doc__", "parts", "sources", "formula")
 
@@ -232,6 +237,12 @@ class LayerEncoding(Encoding):
         `claim` only settles what they leave open (`zero_offset` of GPTQ v1 and v2).
         """
         raise NotImplementedError
+
+    @classmethod
+    def layout(cls, layer: Layer) -> CodeLayout | None:
+        """Return where the codes lie, for fast kernels; None: they are to be unpacked."""
+        del layer
+        return None
 
     @classmethod
     def unpack(cls, layer: Layer, start: int = 0, stop: int | None = None) -> Canonical:
