@@ -17,9 +17,20 @@ import click
 from qassay.cli.config import KEYS
 from qassay.cli.main import cli
 from qassay.cli.subjects import schema
-from qassay.encodings.base import BlockEncoding
+from qassay.core.pages import page
+from qassay.encodings.base import BlockEncoding, Encoding
+from qassay.encodings.layers.base import LayerEncoding
 from qassay.encodings.registry import all_encodings
-from qassay.report.manual import drawing, examples, fields_of, manual_parts, stored_as, what
+from qassay.report.manual import (
+    drawing,
+    examples,
+    fields_of,
+    manual_parts,
+    part_names,
+    part_rows,
+    row,
+    what,
+)
 from qassay.rules.base import Rule
 from qassay.rules.registry import all_rules
 
@@ -82,27 +93,60 @@ def _rule(rule: type[Rule]) -> str:
 
 def _encodings() -> str:
     every = list(all_encodings().values())
-    rows = (
-        [
-            f"[{one.id}](#{_anchor(one.id)})" if issubclass(one, BlockEncoding) else one.id,
-            str(one.block),
-            str(one.block_bytes),
-            f"{one.bits_per_weight():g}",
-            f"`{one.formula}`",
-            ", ".join(stored_as(one)),
-            one.title(),
-        ]
-        for one in every
-    )
+    layers = [one for one in every if issubclass(one, LayerEncoding)]
+    titles = ["encoding", "block", "bytes", "bits/weight", "weight", "stored as", "what"]
+    families = ["encoding", "tensors", "weight", "what"]
     blocks = [
         "# Encodings",
         "Everything here follows from one declaration an encoding; see `src/qassay/encodings/`.",
-        _table(["encoding", "block", "bytes", "bits/weight", "weight", "stored as", "what"], rows),
+        _table(titles, (_row(one) for one in every if not issubclass(one, LayerEncoding))),
+        "Weights that are kept in several tensors: bits a weight vary with the width of a code and "
+        "the groups. Tensors in brackets may be left out.",
+        _table(families, (_layer_row(one) for one in layers)),
     ]
     for one in every:
         if issubclass(one, BlockEncoding):
             blocks += _encoding(one)
+    for layer in layers:
+        blocks += _layer(layer)
     return _page(*blocks)
+
+
+def _row(encoding: type[Encoding]) -> list[str]:
+    name, block, size, bits, _, formula, labels = row(encoding)
+    linked = f"[{name}](#{_anchor(name)})" if issubclass(encoding, BlockEncoding) else name
+    return [linked, block, size, bits, f"`{formula}`", labels, encoding.title()]
+
+
+def _layer_row(encoding: type[LayerEncoding]) -> list[str]:
+    names = ", ".join(part_names(encoding))
+    link = f"[{encoding.id}](#{_anchor(encoding.id)})"
+    return [link, names, f"`{encoding.formula}`", encoding.title()]
+
+
+def _layer(encoding: type[LayerEncoding]) -> list[str]:
+    return [
+        f"## {encoding.id}",
+        _markdown(page(encoding)),
+        f"`weight = {encoding.formula}`",
+        _table(["tensor", "holds", "dtype", "needed"], (list(one) for one in part_rows(encoding))),
+        "Sources: " + "; ".join(encoding.sources) + ".",
+    ]
+
+
+def _markdown(text: str) -> str:
+    """Return a docstring with its `::` drawings as fenced blocks."""
+    pieces: list[str] = []
+    drawn = False
+    for block in text.split("\n\n"):
+        if block.strip() == "::":
+            drawn = True
+        elif drawn:
+            pieces.append(f"```text\n{inspect.cleandoc(block)}\n```")
+            drawn = False
+        else:
+            pieces.append(block.replace("\n", " "))
+    return "\n\n".join(pieces)
 
 
 def _anchor(heading: str) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import gguf
 import ml_dtypes
 import numpy as np
@@ -12,10 +16,13 @@ from qassay.core.errors import DeclarationError
 from qassay.encodings import BlockEncoding, Encoding, PlainEncoding, all_encodings, by_id
 from qassay.encodings.base import Blocks, Codes, Ggml
 from qassay.encodings.fields import Health, f16, uints
+from qassay.encodings.layers import LayerEncoding
+from qassay.testing.safetensors_writer import write_safetensors
 
 EVERY = list(all_encodings().values())
 BLOCK = [e for e in EVERY if issubclass(e, BlockEncoding)]
 PLAIN = [e for e in EVERY if issubclass(e, PlainEncoding)]
+LAYERS = [e for e in EVERY if issubclass(e, LayerEncoding)]
 
 
 def name(encoding: type[Encoding]) -> str:
@@ -98,7 +105,39 @@ def test_documentation_is_there(encoding: type[Encoding]) -> None:
     assert encoding.sources
     assert all(encoding.sources)
     assert by_id(encoding.id) is encoding
+
+
+@pytest.mark.parametrize("encoding", BLOCK + PLAIN, ids=name)
+def test_the_last_part_of_a_name_is_enough_for_what_one_tensor_holds(
+    encoding: type[Encoding],
+) -> None:
     assert by_id(encoding.id.rpartition(".")[2].upper()) is encoding
+
+
+@pytest.mark.parametrize("encoding", LAYERS, ids=name)
+def test_families_of_layers_take_their_whole_name(encoding: type[LayerEncoding]) -> None:
+    assert encoding.kind == "layer"
+    bare = encoding.id.rpartition(".")[2]
+    if bare != encoding.id:
+        with pytest.raises(KeyError):
+            by_id(bare)
+
+
+def test_names_of_blocks_mean_what_they_meant() -> None:
+    assert by_id("mxfp4").id == "ggml.mxfp4"
+
+
+def test_opening_a_file_loads_no_family_of_layers(tmp_path: Path) -> None:
+    file = tmp_path / "one.safetensors"
+    file.write_bytes(write_safetensors([("a.bias", "F32", [2], bytes(8))]))
+    code = (
+        "import sys\n"
+        "from qassay.encodings.registry import open_with_encodings\n"
+        f"open_with_encodings({str(file)!r}).close()\n"
+        "print([name for name in sys.modules if name.startswith('qassay.encodings.layers.')])\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
 
 
 THEIRS = {

@@ -69,8 +69,9 @@ def _encodings() -> dict[str, type[Encoding]]:
     """Return encodings by every spelling that means just one of them."""
     found: dict[str, set[type[Encoding]]] = {}
     for encoding in all_encodings().values():
-        bare = encoding.id.rpartition(".")[2]
-        spellings = {encoding.id, bare, encoding.id.replace(".", "-")}
+        spellings = {encoding.id, encoding.id.replace(".", "-")}
+        if encoding.kind != "layer":  # `pack`, `int`, `compressed` name nothing by themselves
+            spellings.add(encoding.id.rpartition(".")[2])
         for label in encoding.stored_as:
             if isinstance(label, Safetensors):
                 spellings.add(label.dtype)

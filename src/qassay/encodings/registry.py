@@ -50,7 +50,8 @@ def register(encoding: type[Encoding]) -> None:
 def _load_own() -> None:
     package = importlib.import_module("qassay.encodings")
     for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+        if not module.ispkg:  # layers: only who asks for them needs them
+            importlib.import_module(f"{package.__name__}.{module.name}")
 
 
 @cache
@@ -97,6 +98,9 @@ def for_stored_type(stored: StoredType) -> type[Encoding] | None:
 def by_id(name: str) -> type[Encoding]:
     """Return the encoding called `name`: an id, or the last part of one; case does not matter.
 
+    The last part is enough only for encodings of one tensor: `mxfp4` is ggml's block, however
+    many families of layers end in it.
+
     Raises:
         KeyError: No encoding, or more than one, is called that.
     """
@@ -104,7 +108,11 @@ def by_id(name: str) -> type[Encoding]:
     wanted = name.lower()
     if wanted in every:
         return every[wanted]
-    matches = [found for key, found in every.items() if key.rpartition(".")[2] == wanted]
+    matches = [
+        found
+        for key, found in every.items()
+        if key.rpartition(".")[2] == wanted and found.kind != "layer"
+    ]
     if len(matches) != 1:
         raise KeyError(name)
     return matches[0]
@@ -119,7 +127,10 @@ def all_layers() -> tuple[type[LayerEncoding], ...]:
 
 
 def all_encodings() -> Mapping[str, type[Encoding]]:
-    """Return every encoding by id, in order of id."""
+    """Return every encoding by id, in order of id, families of layers among them."""
+    from qassay.encodings.layers.assemble import load_families  # noqa: PLC0415 - imports this file
+
     _load_own()
+    load_families()
     _load_plugins()
     return dict(sorted(_by_id.items()))

@@ -89,7 +89,7 @@ def _encoding(to: str) -> type[Encoding]:
         encoding = by_id(to)
     except KeyError:
         encoding = None
-    if encoding is None or encoding.kind == "integer":
+    if encoding is None or encoding.kind in ("integer", "layer"):
         raise UsageError(
             f"there is no encoding called {safe(to, 40)} to quantize to",
             expected="one of `qassay encodings`, such as Q8_0",

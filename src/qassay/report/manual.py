@@ -11,6 +11,8 @@ from qassay.core.pages import page
 from qassay.encodings.base import BlockEncoding, Codes, Encoding, Ggml, PlainEncoding, Safetensors
 from qassay.encodings.bits import Bits
 from qassay.encodings.fields import BitsField, Field, Role, ScaleField
+from qassay.encodings.layers.base import LayerEncoding
+from qassay.encodings.layers.base import Role as LayerRole
 from qassay.report.document import Report
 from qassay.report.page import Column, Lines, Pairs, Section, Table
 from qassay.rules.base import Rule
@@ -76,11 +78,27 @@ def rules_report(rules: Sequence[type[Rule]]) -> Report:
 
 
 def encoding_dict(encoding: type[Encoding]) -> dict[str, Any]:
-    """Return what a list of encodings says of one."""
+    """Return what a list of encodings says of one.
+
+    Sizes are None for a family of layers: they vary with bits and groups. It has `parts`, the
+    tensors that make up a weight, instead of fields.
+    """
+    head = {"id": encoding.id, "title": encoding.title(), "kind": encoding.kind}
+    tail = {"formula": encoding.formula, "sources": list(encoding.sources)}
+    if issubclass(encoding, LayerEncoding):
+        sizes = {"block": None, "bytes": None, "bits_per_weight": None}
+        parts = [
+            {
+                "name": part.name,
+                "role": part.role.value,
+                "dtypes": list(part.dtypes),
+                "required": part.required,
+            }
+            for part in encoding.parts
+        ]
+        return {**head, "stored_as": [], **sizes, "fields": [], "parts": parts, **tail}
     return {
-        "id": encoding.id,
-        "title": encoding.title(),
-        "kind": encoding.kind,
+        **head,
         "stored_as": stored_as(encoding),
         "block": encoding.block,
         "bytes": encoding.block_bytes,
@@ -89,8 +107,7 @@ def encoding_dict(encoding: type[Encoding]) -> dict[str, Any]:
             {"name": field.name, "offset": field.offset, "bytes": field.nbytes, "what": what(field)}
             for field in fields_of(encoding)
         ],
-        "formula": encoding.formula,
-        "sources": list(encoding.sources),
+        **tail,
     }
 
 
@@ -103,6 +120,41 @@ def stored_as(encoding: type[Encoding]) -> list[str]:
         elif isinstance(label, Safetensors):
             labels.append(f"safetensors {label.dtype}")
     return labels
+
+
+def part_names(encoding: type[LayerEncoding]) -> list[str]:
+    """Return the tensors that make up a weight; one in brackets may be left out.
+
+    Scales of activations are no part of the weight, and not among them.
+    """
+    parts = (part for part in encoding.parts if part.role is not LayerRole.ACTIVATION)
+    return [part.name if part.required else f"[{part.name}]" for part in parts]
+
+
+def part_rows(encoding: type[LayerEncoding]) -> list[tuple[str, str, str, str]]:
+    """Return name, role, dtypes and necessity of each tensor that makes up a weight."""
+    return [
+        (
+            part.name,
+            part.role.value,
+            ", ".join(part.dtypes),
+            "yes" if part.required else "may be left out",
+        )
+        for part in encoding.parts
+    ]
+
+
+def row(encoding: type[Encoding]) -> tuple[str, str, str, str, str, str, str]:
+    """Return a line of the list: id, block, bytes, bits a weight, fields, formula, labels."""
+    return (
+        encoding.id,
+        f"{encoding.block}",
+        f"{encoding.block_bytes}",
+        f"{encoding.bits_per_weight():g}",
+        " ".join(field.name for field in fields_of(encoding)),
+        encoding.formula,
+        ", ".join(stored_as(encoding)),
+    )
 
 
 def fields_of(encoding: type[Encoding]) -> tuple[Field, ...]:
@@ -134,18 +186,9 @@ def what(field: Field) -> str:
 
 def encodings_report(encodings: Sequence[type[Encoding]]) -> Report:
     """Return the report of `encodings`."""
-    rows = tuple(
-        (
-            encoding.id,
-            f"{encoding.block}",
-            f"{encoding.block_bytes}",
-            f"{encoding.bits_per_weight():g}",
-            " ".join(field.name for field in fields_of(encoding)),
-            encoding.formula,
-            ", ".join(stored_as(encoding)),
-        )
-        for encoding in encodings
-    )
+    layers = [encoding for encoding in encodings if issubclass(encoding, LayerEncoding)]
+    rows = tuple(row(one) for one in encodings if not issubclass(one, LayerEncoding))
+    families = tuple((one.id, " ".join(part_names(one)), one.formula) for one in layers)
     columns = (
         Column("encoding"),
         Column("block", right=True),
@@ -158,13 +201,22 @@ def encodings_report(encodings: Sequence[type[Encoding]]) -> Report:
     return Report(
         command="encodings",
         result={"encodings": [encoding_dict(encoding) for encoding in encodings]},
-        sections=(Table("", columns, rows),),
+        sections=(
+            Table("", columns, rows),
+            Table(
+                "Weights that are kept in several tensors (in brackets: may be left out)",
+                (Column("encoding"), Column("tensors"), Column("weight")),
+                families,
+            ),
+        ),
         judged=False,
     )
 
 
 def encoding_report(encoding: type[Encoding]) -> Report:
     """Return the report of `explain ENCODING`."""
+    if issubclass(encoding, LayerEncoding):
+        return _layer_report(encoding)
     doc = page(encoding).splitlines()
     weights = "1 weight" if encoding.block == 1 else f"{encoding.block} weights"
     amount = "1 byte" if encoding.block_bytes == 1 else f"{encoding.block_bytes} bytes"
@@ -195,6 +247,34 @@ def encoding_report(encoding: type[Encoding]) -> Report:
         command="explain",
         result={"encoding": encoding_dict(encoding)},
         sections=tuple(sections),
+        judged=False,
+    )
+
+
+def _pagelines(encoding: type[Encoding]) -> Iterator[str]:
+    """Yield a page without the marks that begin its drawings."""
+    lines = page(encoding).splitlines()
+    for line, before in zip(lines, ["", *lines], strict=False):
+        if line != "::" and not (line == "" and before == "::"):
+            yield line
+
+
+def _layer_report(encoding: type[LayerEncoding]) -> Report:
+    columns = (Column("tensor"), Column("holds"), Column("dtype"), Column("needed"))
+    facts = (
+        ("weight", encoding.formula),
+        ("bits a weight", "varies with the width of a code and the groups"),
+        ("stored as", "several tensors"),
+    )
+    return Report(
+        command="explain",
+        result={"encoding": encoding_dict(encoding)},
+        sections=(
+            Lines(encoding.id, tuple(_pagelines(encoding))),
+            Pairs("", facts),
+            Table("Tensors", columns, tuple(part_rows(encoding))),
+            Lines("Sources", encoding.sources),
+        ),
         judged=False,
     )
 

@@ -149,7 +149,7 @@ def target(word: str, group_size: int | None = None) -> Target:
         encoding = by_id(name)
     except KeyError:
         encoding = None
-    if encoding is None or encoding.kind == "integer":
+    if encoding is None or encoding.kind in ("integer", "layer"):
         raise UsageError(
             f"--to: there is no target called {safe(name, 40)}",
             expected=", ".join(known_targets()),
@@ -160,7 +160,8 @@ def target(word: str, group_size: int | None = None) -> Target:
 
 def known_targets() -> list[str]:
     """Return every word that `--to` takes, encodings by id."""
-    floats = [found.id for found in all_encodings().values() if found.kind != "integer"]
+    every = all_encodings().values()
+    floats = [found.id for found in every if found.kind not in ("integer", "layer")]
     return [*floats, *RECIPES, *_GROUPED]
 
 

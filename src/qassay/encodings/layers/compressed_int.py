@@ -80,6 +80,12 @@ def _scales(fitting: Fitting, rows: int, columns: int) -> Grid | None:
     return found
 
 
+def _index(fitting: Fitting, columns: int) -> None:
+    """Note what is wrong with `weight_g_idx`, which is there if groups follow an order."""
+    if fitting.claim.act_order or "weight_g_idx" in fitting.module.tensors:
+        fitting.require("weight_g_idx", (columns,))
+
+
 def _strange(module: Module, encoding: type[LayerEncoding]) -> str:
     """Return the name of a tensor that might change what the codes mean, "" without one."""
     known = {part.name for part in encoding.parts} | {"weight"}
@@ -192,7 +198,7 @@ class compressed_pack(LayerEncoding, id="compressed.pack"):
         if dealt is None:
             return fitting.result()
         cls._zero_points(fitting, dealt, bits)
-        fitting.optional("weight_g_idx", (columns,))
+        _index(fitting, columns)
         if not fitting.sound:
             return fitting.result()
         for part in _ACTIVATIONS:
@@ -337,7 +343,7 @@ class compressed_int(LayerEncoding, id="compressed.int"):
         if dealt is None:
             return fitting.result()
         fitting.optional("weight_zero_point", module.shape("weight_scale"))
-        fitting.optional("weight_g_idx", (columns,))
+        _index(fitting, columns)
         if not fitting.sound:
             return fitting.result()
         for part in _ACTIVATIONS:
