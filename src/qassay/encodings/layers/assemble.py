@@ -92,6 +92,8 @@ def _assemble(container: Container) -> Assembly:
             continue
         claim = claims.of(module.name)
         fits = [fit for family in families if (fit := family.fit(module, claim)) is not None]
+        if not fits and _PLAIN_PARTS.issuperset(module.tensors):
+            continue  # 8 bits a weight and nothing beside them: a plain cast
         chosen, reason = _choose(module, fits, claim, result.defects)
         if chosen is None:
             reasons.update({id(t): reason for t in module.tensors.values() if _part(t) in names})
