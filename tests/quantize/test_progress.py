@@ -1,13 +1,14 @@
-"""The bar: for a terminal and a large input, on stderr."""
+"""Each phase of `quantize` has the bar of every other command; see tests/cli/test_startup.py."""
 
 from __future__ import annotations
 
 import io
 import sys
+import time
 
 import pytest
 
-from qassay.cli import checking
+from qassay.cli import progress
 from qassay.cli.commands.quantize import _progress
 
 
@@ -16,22 +17,35 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("stream", "shown", "least", "seen"),
-    [
-        (Terminal, True, 10, True),
-        (Terminal, True, 1 << 40, False),
-        (Terminal, False, 10, False),
-        (io.StringIO, True, 10, False),
-    ],
-)
-def test_who_sees_it(monkeypatch, stream, shown, least, seen):
-    monkeypatch.setattr("sys.stderr", stream())
-    monkeypatch.setattr(checking, "PROGRESS_FROM", least)
+def phases(*, shown: bool = True) -> list[bool]:
+    """Return for two phases whether there was something to tell of progress."""
+    told = []
     with _progress(shown=shown) as watch:
-        steps = [watch(name, 1000) for name in ("reading", "writing")] if watch else [None]
-        assert all((step is not None) == seen for step in steps)
-        for step in steps:
+        for name in ("reading", "writing"):
+            step = watch(name, 1000)
+            told.append(step is not None)
             if step is not None:
                 step(500)
-    assert ("writing" in sys.stderr.getvalue()) == seen
+                end = time.monotonic() + 20
+                while progress.AFTER == 0 and time.monotonic() < end:
+                    if name in sys.stderr.getvalue():
+                        break
+                    time.sleep(0.01)
+    return told
+
+
+@pytest.mark.parametrize(("after", "seen"), [(0.0, True), (60.0, False)])
+def test_every_phase_that_takes_long_has_a_bar(monkeypatch, after, seen):
+    monkeypatch.setattr("sys.stderr", Terminal())
+    monkeypatch.setattr(progress, "AFTER", after)
+    assert phases() == [True, True]
+    for name in ("reading", "writing"):
+        assert (name in sys.stderr.getvalue()) == seen
+
+
+@pytest.mark.parametrize(("stream", "shown"), [(Terminal, False), (io.StringIO, True)])
+def test_who_sees_none(monkeypatch, stream, shown):
+    monkeypatch.setattr("sys.stderr", stream())
+    monkeypatch.setattr(progress, "AFTER", 0.0)
+    assert phases(shown=shown) == [False, False]
+    assert sys.stderr.getvalue() == ""

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["known_codes", "run", "warn_uncached"]
 
-PROGRESS_FROM = 500_000_000
-"""Bytes from which `quantize` shows its bar."""
-
 _SUFFIXES = (".gguf", ".safetensors")
 
 

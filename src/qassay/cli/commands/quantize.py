@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -187,46 +186,14 @@ def _signals_interrupt() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _progress(*, shown: bool) -> Iterator[Watch | None]:
-    """Yield what tells of phases; a large input gets a bar on a terminal for each."""
-    if not shown or not sys.stderr.isatty():
-        yield None
-        return
-    from qassay.cli.checking import PROGRESS_FROM  # noqa: PLC0415
+def _progress(*, shown: bool) -> Iterator[Watch]:
+    """Yield what tells of phases: each that takes long gets a bar of its own."""
+    from qassay.cli.progress import progress  # noqa: PLC0415
 
     with contextlib.ExitStack() as stack:
-        begun: list[tuple[Any, Any]] = []
 
         def watch(phase: str, nbytes: int) -> Callable[[int], None] | None:
-            if not begun and nbytes < PROGRESS_FROM // 10:  # quantizing takes longer than reading
-                return None
-            if not begun:
-                shown_bar = stack.enter_context(_bar())
-                begun.append((shown_bar, shown_bar.add_task(phase)))
-            bar, task = begun[0]
-            bar.reset(task, description=phase, total=nbytes)
-            return lambda done: bar.advance(task, done)
+            stack.close()  # the phase before is over
+            return stack.enter_context(progress(phase, nbytes, shown=shown))
 
         yield watch
-
-
-def _bar() -> Any:
-    from rich.console import Console  # noqa: PLC0415 - only a large input pays for it
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
