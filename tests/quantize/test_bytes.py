@@ -95,8 +95,8 @@ def test_every_engine_writes_its_own_bytes(run, floats, engine, name):
         ("Q4_K", "ggml.q5_0"),
         ("Q5_K", "ggml.q5_1"),
         ("Q6_K", "ggml.q8_0"),
-        ("Q2_K", "ggml.iq4_nl" if "ggml.iq4_nl" in GGML.routes else "ggml.q4_0"),
-        ("Q3_K", "ggml.iq4_nl" if "ggml.iq4_nl" in GGML.routes else "ggml.q4_0"),
+        ("Q2_K", "ggml.q4_0"),
+        ("Q3_K", "ggml.q4_0"),
         ("Q8_0", "ggml.q8_0"),
     ],
 )

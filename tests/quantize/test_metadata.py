@@ -64,7 +64,7 @@ def test_a_second_run_replaces_the_record_of_the_first(run, gguf_floats):
 def test_file_types_are_those_of_llama():
     names = {
         "f32": "ALL_F32", "ggml.q4_k": "MOSTLY_Q4_K_S", "ggml.q5_k": "MOSTLY_Q5_K_S",
-        "ggml.q3_k": "MOSTLY_Q3_K_S",
+        "ggml.q3_k": "MOSTLY_Q3_K_S", "Q2_K_M": "MOSTLY_Q2_K",
     }  # fmt: skip
     for encoding, number in FILE_TYPES.items():
         name = names.get(encoding, f"MOSTLY_{encoding.rpartition('.')[2].upper()}")

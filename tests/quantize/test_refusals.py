@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import qassay
-from qassay.core.finding import Certainty, Finding, Severity
 from qassay.run.model import Model
 from qassay.run.quantize import QuantizeOptions, quantize
 from qassay.run.quantize_plan import Wish
@@ -57,11 +56,11 @@ def refuse(run, floats, sick):
 def test_a_source_with_nan_is_refused(run, document, sick):
     result = run(sick, OUT, "--to", "Q8_0", code=1)
     assert "Nothing was written" in result.stdout
-    assert "--allow Q401" in result.stdout
+    assert "--allow Q401,Q504" in result.stdout
     assert not OUT.exists()
     made = document(sick, OUT, "--to", "Q8_0", code=1)
     assert made["result"]["quantize"]["written"] is False
-    assert made["result"]["quantize"]["refused"] == ["Q401"]
+    assert made["result"]["quantize"]["refused"] == ["Q401", "Q504"]
     assert made["verdict"] == "findings"
     for words in (["--exit-zero"], ["--fail-on", "never"], ["--allow-incomplete"]):
         run(sick, OUT, "--to", "Q8_0", *words, code=1)
@@ -87,7 +86,7 @@ def test_a_source_with_nan_is_written_when_allowed_and_reported(document, run, s
 
 def test_errors_that_quantizing_makes_of_allowed_values_still_fail(document, sick):
     """candle and ggml make NaN scales of them: Q201 in the new file was not allowed."""
-    made = document(sick, OUT, "--to", "Q8_0", "--allow", "Q401", code=1)
+    made = document(sick, OUT, "--to", "Q8_0", "--allow", "Q401,Q504", code=1)
     assert made["result"]["quantize"]["written"] is True
     assert "Q201" in {each["code"] for each in made["findings"] if each["path"] == "out.gguf"}
     text = {each["nonfinite_result"] for each in made["result"]["quantize"]["tensors"]}
@@ -282,26 +281,6 @@ def test_a_disk_that_fills_up_leaves_nothing(spawn, one_tensor, weights, limit):
     assert "cannot be written: File too large" in told
     assert "make room" in told
     assert listing() == ["one.safetensors"]
-
-
-def test_a_preflight_judges_what_will_be_quantized(floats):
-    seen = []
-
-    def judge(stored, encoding, target):
-        seen.append((stored.name, encoding.id, target.id))
-        if stored.name == "up.weight":
-            yield Finding("Q503", "coarse-scale", Severity.ERROR, Certainty.PROVEN, "planted")
-
-    wish = Wish.parse("ggml", "Q8_0")
-    done = quantize(floats, OUT, QuantizeOptions(wish, preflight=(judge,)))
-    assert not done.written
-    assert done.refused == ("Q503",)
-    assert not OUT.exists()
-    assert ("down.weight", "f16", "ggml.q8_0") in seen
-    assert "norm.weight" not in {name for name, _, _ in seen}
-    done = quantize(floats, OUT, QuantizeOptions(wish, allow=("Q503",), preflight=(judge,)))
-    assert done.written
-    assert done.allowed == ("Q503",)
 
 
 def test_names_too_long_for_llama_cpp_are_said_before_the_work(document, run, weights):

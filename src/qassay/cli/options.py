@@ -109,7 +109,11 @@ def _group(
     return decorate
 
 
-def _codes(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001
+def split_codes(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001
+    given: tuple[str, ...],
+) -> tuple[str, ...]:
     """Split at commas; whether the words mean rules is known once rules are loaded."""
     parts = (part.strip() for word in given for part in word.split(","))
     return tuple(dict.fromkeys(part for part in parts if part))
@@ -137,7 +141,7 @@ rule_options = _group(
             multiple=True,
             metavar="RULES",
             envvar="QASSAY_SELECT",
-            callback=_codes,
+            callback=split_codes,
             help="Run only these rules: codes, beginnings of codes or names, with commas between "
             "them (Q2,Q401,dead-rows). May be repeated.",
         ),
@@ -146,7 +150,7 @@ rule_options = _group(
             multiple=True,
             metavar="RULES",
             envvar="QASSAY_IGNORE",
-            callback=_codes,
+            callback=split_codes,
             help="Do not run these rules, even if --select names them.",
         ),
     ],
@@ -213,7 +217,7 @@ target_options = _group(
             multiple=True,
             metavar="TYPES",
             envvar="QASSAY_TO",
-            callback=_codes,
+            callback=split_codes,
             help="Say what quantizing float tensors to these types would do to them: encodings "
             "(Q8_0, Q4_K), recipes of llama-quantize (Q4_K_M) or groups (sophgo.w4bf16), with "
             "commas between them. May be repeated.",

@@ -33,7 +33,7 @@ def _payload(done: QuantizeResult) -> dict[str, Any]:
         "written": done.written,
         "path": done.destination,
         "engine": wish.engine.id,
-        "to": wish.to.id,
+        "to": wish.to.word,
         "type_for": [{"pattern": name, "to": to.id} for name, to in wish.patterns],
         "checks": list(done.source.rules),
         "allowed": list(done.allowed),
@@ -122,8 +122,10 @@ def _why_not(done: QuantizeResult) -> Iterator[str]:
         codes = ", ".join(done.refused)
         noun = "this error" if len(done.refused) == 1 else "these errors"
         yield f"the source has errors: {codes}"
-        options = " ".join(f"--allow {code}" for code in done.refused)
-        yield f"correct them there, or accept {noun} with {options}"
+        other = ""
+        if any(code.startswith("Q5") and code != "Q507" for code in done.refused):
+            other = " give the tensors other types with --type-for,"
+        yield f"correct them there,{other} or accept {noun} with --allow {','.join(done.refused)}"
     else:
         yield "not all of the source could be checked"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from qassay.core.finding import Severity
 
 if TYPE_CHECKING:
-    from qassay.runtimes.targets import Target
+    from qassay.runtimes.targets import Chooser
 
 CHUNK_BYTES = 16 << 20
 """Bytes read at a time: large enough to hide the cost of a task, small beside any memory."""
@@ -38,7 +38,7 @@ class CheckOptions:
     jobs: int | None = None
     chunk_bytes: int = CHUNK_BYTES
     full_stats: bool = False
-    targets: tuple[Target, ...] = ()
+    targets: tuple[Chooser, ...] = ()
     importance: str | os.PathLike[str] | None = None
     progress: Callable[[int], None] | None = None
 

@@ -1,4 +1,8 @@
-"""`qassay quantize`: check the source, write the new file while measuring, check that as well."""
+"""`qassay quantize`: check the source, write the new file while measuring, check that as well.
+
+The source is read twice: once to check it and to work out what its new types would do to it, and
+once to quantize it, so that nothing is written of a source that is refused.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,10 @@ from pathlib import Path
 
 from qassay.containers.gguf_out import GgufWriter, NewTensor, Pair, check_destination
 from qassay.containers.opening import display_name
-from qassay.core.container import Container, StoredTensor
+from qassay.core.container import Container
 from qassay.core.errors import InputError, UsageError
 from qassay.core.finding import Certainty, Finding, Severity
 from qassay.core.text import safe
-from qassay.encodings.base import Encoding
 from qassay.encodings.registry import open_with_encodings
 from qassay.kernels.select import choose
 from qassay.run.check import CheckResult, check
@@ -30,9 +33,6 @@ from qassay.run.quantize_importance import (
 from qassay.run.quantize_metadata import pairs_of
 from qassay.run.quantize_plan import Planned, Wish, plan
 from qassay.run.quantize_stream import CHUNK_WEIGHTS, converted
-
-Preflight = Callable[[StoredTensor, type[Encoding], type[Encoding]], Iterable[Finding]]
-"""Judges one tensor before it is quantized: (tensor, its encoding, the target) to findings."""
 
 Watch = Callable[[str, int], Callable[[int], None] | None]
 """Called as a phase begins, with its name and bytes; returns what to call with bytes done."""
@@ -50,10 +50,11 @@ class QuantizeOptions:
 
     Attributes:
         wish: Engine and types.
-        allow: Codes of errors that do not stop the work; they count as warnings.
+        allow: Codes, or beginnings of codes, of errors that do not stop the work; they count as
+            warnings.
         overwrite: Whether a file under the new name is replaced.
         check: How the source and the new file are checked; its `jobs` is for the rest as well.
-        preflight: What judges tensors before they are quantized.
+            What the source is checked for (`targets`) is `wish`, whatever it says.
         chunk_weights: Weights converted at a time.
         watch: Told of phases and progress.
         importance: An importance file, for the quantizers that use one.
@@ -63,7 +64,6 @@ class QuantizeOptions:
     allow: tuple[str, ...] = ()
     overwrite: bool = False
     check: CheckOptions = field(default_factory=CheckOptions)
-    preflight: tuple[Preflight, ...] = ()
     chunk_weights: int = CHUNK_WEIGHTS
     watch: Watch | None = None
     importance: str | os.PathLike[str] | None = None
@@ -196,14 +196,8 @@ def _checked(
 ) -> QuantizeResult:
     nbytes = sum(one.stored.nbytes or 0 for one in planned)
     step = options.watched("checking the source", nbytes)
-    checked = check(container, replace(options.check, progress=step))
-    found = [
-        finding
-        for judge in (_name_too_long, *options.preflight)
-        for one in planned
-        if one.engine is not None or judge is _name_too_long
-        for finding in judge(one.stored, one.source, one.target)
-    ]
+    checked = check(container, replace(options.check, progress=step, targets=(options.wish,)))
+    found = [finding for one in planned for finding in _name_too_long(one)]
     if importance is not None:
         found += refusals(importance, planned, options.check)
     findings, allowed = _graded([*checked.findings, *found], options.allow)
@@ -225,18 +219,15 @@ def _checked(
         pairs = with_importance_pairs(pairs, importance)
     result.tensors = _write(planned, pairs, target, options)
     step = options.watched("checking the result", sum(one.nbytes for one in result.tensors))
-    after = check(destination, replace(options.check, progress=step))
+    after = check(destination, replace(options.check, progress=step, targets=()))
     after.findings, _ = _graded(after.findings, options.allow)
     result.result = after
     return result
 
 
-def _name_too_long(
-    stored: StoredTensor,
-    encoding: type[Encoding],  # noqa: ARG001 - a preflight's signature
-    target: type[Encoding],  # noqa: ARG001
-) -> Iterator[Finding]:
+def _name_too_long(planned: Planned) -> Iterator[Finding]:
     """Say before the work what a check of the new file would say after it."""
+    stored = planned.stored
     length = len(stored.name.encode("utf-8", "surrogateescape"))
     if stored.type.family == "ggml" or length <= LONGEST_NAME:  # a GGUF source has it said already
         return
@@ -261,7 +252,7 @@ def _graded(findings: Iterable[Finding], allow: Sequence[str]) -> tuple[list[Fin
     for finding in findings:
         if finding.severity < Severity.ERROR or finding.code in NEVER_ALLOWED:
             graded.append(finding)
-        elif finding.code in allow:
+        elif finding.code.startswith(tuple(allow)):
             allowed.add(finding.code)
             graded.append(finding.with_severity(Severity.WARNING))
         else:

@@ -27,8 +27,20 @@ FILE_TYPES: Mapping[str, int] = {
     "ggml.iq4_nl": 25,
     "ggml.iq4_xs": 30,
     "bf16": 32,
+    "Q2_K_S": 21,
+    "Q2_K_M": 10,
+    "Q3_K_S": 11,
+    "Q3_K_M": 12,
+    "Q3_K_L": 13,
+    "Q4_K_S": 14,
+    "Q4_K_M": 15,
+    "Q5_K_S": 16,
+    "Q5_K_M": 17,
 }
-"""`general.file_type` by encoding (`enum llama_ftype`); of K-quants the pure ones (`_S`)."""
+"""`general.file_type` by encoding or recipe (`enum llama_ftype`).
+
+A K-quant for every tensor has no number of its own and gets that of its smallest recipe.
+"""
 
 QUANTIZATION_VERSION = 2
 _OWN = ("general.file_type", "general.quantization_version", "general.alignment")
@@ -50,7 +62,7 @@ def pairs_of(
         named = Pair.of_text("general.architecture", _architecture(container))
         copied = {named.key: named, **copied}
     pairs = list(copied.values())
-    number = FILE_TYPES.get(wish.to.id)
+    number = FILE_TYPES.get(wish.to.word)
     if number is not None:
         pairs.append(Pair.of_uint32("general.file_type", number))
     pairs.append(Pair.of_uint32("general.quantization_version", QUANTIZATION_VERSION))

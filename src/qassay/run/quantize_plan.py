@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -15,18 +15,10 @@ from qassay.encodings.registry import by_id
 from qassay.run.audit import why_not_read
 from qassay.runtimes.base import Engine
 from qassay.runtimes.registry import engine as engine_called
+from qassay.runtimes.targets import Choice, Target, choices_for, fitting
+from qassay.runtimes.targets_recipes import RECIPES, TYPES, Layout
 
 MOST_AXES = 4
-FALLBACKS: Mapping[str, tuple[str, ...]] = {
-    "ggml.q2_k": ("ggml.iq4_nl", "ggml.q4_0"),
-    "ggml.q3_k": ("ggml.iq4_nl", "ggml.q4_0"),
-    "ggml.iq4_xs": ("ggml.iq4_nl", "ggml.q4_0"),
-    "ggml.q4_k": ("ggml.q5_0",),
-    "ggml.q5_k": ("ggml.q5_1",),
-    "ggml.q6_k": ("ggml.q8_0",),
-}
-"""What llama-quantize takes for rows that are no whole number of 256-weight blocks."""
-
 _PLAIN = ("f32", "f16", "bf16")
 
 
@@ -71,17 +63,17 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What was asked for.
+    """What was asked for; as a `Chooser`, what the preflight judges and the plan is made of.
 
     Attributes:
         engine: Quantizes.
-        to: The encoding of everything that no pattern names.
+        to: What everything becomes that no pattern names: an encoding or a recipe.
         patterns: Shell patterns of tensor names with the encodings they get; the last one that
             matches counts.
     """
 
     engine: type[Engine]
-    to: type[Encoding]
+    to: Target
     patterns: tuple[tuple[str, type[Encoding]], ...] = ()
 
     @classmethod
@@ -92,8 +84,27 @@ class Wish:
             UsageError: There is no such engine or type, or the engine does not write the type.
         """
         chosen = engine_called(engine)
-        pairs = tuple((pattern, _target(name, chosen)) for pattern, name in patterns)
+        pairs = tuple((pattern, _encoding(name, chosen)) for pattern, name in patterns)
         return cls(chosen, _target(to, chosen), pairs)
+
+    def choose(self, tensor: StoredTensor, source: type[Encoding], layout: Layout) -> Choice:
+        """Return what becomes of a tensor; of one that is not floats, what it would have to be."""
+        if source.kind == "integer":
+            return Choice(self.to.word, reason="integers")
+        asked = self.asked_for(tensor.name)
+        if asked is not None:
+            return fitting(asked.id, asked, tensor.shape)
+        choice = self.to.meant(tensor, layout)
+        if choice.encoding is not None:
+            return choice
+        # llama-quantize leaves these as they are, and its converters make them F32.
+        kept = source if tensor.type.family == "ggml" else by_id("f32")
+        return Choice(choice.word, kept.id, kept, reason=choice.reason)
+
+    def asked_for(self, name: str) -> type[Encoding] | None:
+        """Return the encoding that the patterns give a tensor; None where none matches."""
+        found = (to for pattern, to in self.patterns[::-1] if fnmatchcase(name, pattern))
+        return next(found, None)
 
 
 def gguf_number(encoding: type[Encoding]) -> int | None:
@@ -110,12 +121,31 @@ def gguf_type(encoding: type[Encoding]) -> StoredType:
     return ggml_type(number)
 
 
-def _target(name: str, engine: type[Engine]) -> type[Encoding]:
+def _target(name: str, engine: type[Engine]) -> Target:
+    word = name.strip().upper()
+    if word not in RECIPES:
+        encoding = _encoding(name, engine, recipes=True)
+        return Target(encoding.id, encoding)
+    if not engine.routes.keys() >= set(TYPES):
+        raise UsageError(
+            f"engine {engine.id} does not write the types of recipe {word}",
+            expected=", ".join(_writes(engine)),
+            hint="name another engine with --engine",
+        )
+    return Target(word)
+
+
+def _writes(engine: type[Engine], *, recipes: bool = False) -> list[str]:
+    able = recipes and engine.routes.keys() >= set(TYPES)
+    return [*sorted({*engine.routes, *_PLAIN}), *(RECIPES if able else ())]
+
+
+def _encoding(name: str, engine: type[Engine], *, recipes: bool = False) -> type[Encoding]:
     try:
         encoding = by_id(name.strip())
     except KeyError:
         encoding = None
-    writes = sorted({*engine.routes, *_PLAIN})
+    writes = _writes(engine, recipes=recipes)
     if encoding is None or encoding.id not in writes or gguf_number(encoding) is None:
         known = encoding is not None
         raise UsageError(
@@ -136,12 +166,18 @@ def plan(container: Container, wish: Wish) -> list[Planned]:
     """
     _check_patterns(container, wish)
     _check_format(container)
-    planned: list[Planned] = []
+    readable: list[tuple[StoredTensor, type[Encoding]]] = []
     for stored in container.tensors:
         source, _ = why_not_read(stored)
         if source is not None:
-            planned.append(_place(stored, source, wish))
-    return planned
+            _check_shape(stored)
+            readable.append((stored, source))
+    return [
+        _place(stored, source, choice, wish)
+        for (stored, source), (choice,) in zip(
+            readable, choices_for((wish,), readable), strict=True
+        )
+    ]
 
 
 def _check_patterns(container: Container, wish: Wish) -> None:
@@ -173,19 +209,13 @@ def _check_format(container: Container) -> None:
             )
 
 
-def _place(stored: StoredTensor, source: type[Encoding], wish: Wish) -> Planned:
+def _place(stored: StoredTensor, source: type[Encoding], choice: Choice, wish: Wish) -> Planned:
     shape = stored.shape or (1,)
-    _check_shape(stored)
-    asked = next((to for name, to in wish.patterns[::-1] if fnmatchcase(stored.name, name)), None)
     if source.kind == "integer":
-        return _integers(stored, source, asked, shape)
-    target, reason = asked or wish.to, ""
-    if asked is None and len(shape) == 1 and target.kind == "block":
-        # llama-quantize leaves these as they are, and its converters make them F32.
-        target = source if stored.type.family == "ggml" else by_id("f32")
-        reason = "one axis: not quantized"
-    elif shape[-1] % target.block:
-        target, reason = _fallback(target, shape[-1], wish.engine)
+        return _integers(stored, source, wish.asked_for(stored.name), shape)
+    target = choice.encoding
+    if target is None:  # every float is written as something
+        raise ValueError(f"no encoding for {stored.name}")
     if issubclass(source, BlockEncoding) and source is not target:
         raise UsageError(
             f"tensor '{safe(stored.name)}' is quantized already, as {stored.type.name}",
@@ -194,6 +224,10 @@ def _place(stored: StoredTensor, source: type[Encoding], wish: Wish) -> Planned:
             found=stored.type.name,
             hint="quantize the float model that it was made from",
         )
+    reason = f"{choice.reason}: not quantized" if choice.reason else ""
+    if choice.fell_back:
+        block = by_id(choice.wanted).block
+        reason = f"rows of {shape[-1]} are no whole number of {block}-weight blocks"
     return Planned(stored, source, target, shape, _writer(source, target, wish.engine), reason)
 
 
@@ -228,19 +262,17 @@ def _integers(
     return Planned(stored, source, source, shape, None, "integers: copied")
 
 
-def _fallback(target: type[Encoding], row: int, engine: type[Engine]) -> tuple[type[Encoding], str]:
-    """Return the first type that a row of `row` weights fits, and why it is taken."""
-    why = f"rows of {row} are no whole number of {target.block}-weight blocks"
-    for name in FALLBACKS.get(target.id, ()):
-        if name in engine.routes and row % by_id(name).block == 0:
-            return by_id(name), why
-    return by_id("f16"), why
-
-
 def _writer(
     source: type[Encoding], target: type[Encoding], engine: type[Engine]
 ) -> type[Engine] | None:
     if source is target or target.id == "f32":
         return None
+    if target.id in engine.routes:
+        return engine
+    if target.kind == "block":
+        raise UsageError(
+            f"engine {engine.id} does not write {target.id}, which rows that do not fit would get",
+            hint="name another engine with --engine",
+        )
     # Not every program writes halves itself; the C reference rounds them to nearest even.
-    return engine if target.id in engine.routes else engine_called("ggml")
+    return engine_called("ggml")

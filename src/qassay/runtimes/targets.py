@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from qassay.core.container import StoredTensor
 from qassay.core.errors import UsageError
@@ -27,7 +28,8 @@ FALLBACKS: Mapping[str, str] = {
 }
 """What llama-quantize takes for rows that are no whole number of 256-weight blocks.
 
-llama.cpp 007dbbf3, src/llama-quant.cpp, tensor_type_fallback; for other types it stops.
+llama.cpp 007dbbf3, src/llama-quant.cpp, tensor_type_fallback; for other types it stops. Older
+versions took IQ4_NL for Q2_K and Q3_K. Both `check --to` and `quantize` go by this table.
 """
 
 DEFAULT_GROUP = 64
@@ -69,7 +71,8 @@ class Choice:
         group: How groups would be stored.
         fell_back: Whether `encoding` stands in for `wanted`, which the rows do not fit.
         stops: Whether llama-quantize gives up on these rows instead.
-        reason: Why the tensor stays as it is.
+        reason: Why the word does not count for the tensor, which stays as it is (or is widened
+            to F32, which is `encoding` then); "" where it counts.
     """
 
     word: str
@@ -104,10 +107,14 @@ class Target:
 
     def choose(self, tensor: StoredTensor, source: type[Encoding], layout: Layout) -> Choice:
         """Return what the word means for a float tensor of a model with this layout."""
+        if source.kind != "float":
+            return Choice(self.word, reason="not floats")
+        return self.meant(tensor, layout)
+
+    def meant(self, tensor: StoredTensor, layout: Layout) -> Choice:
+        """Return the same, whatever the tensor holds."""
         plain = self.encoding is not None and issubclass(self.encoding, PlainEncoding)
         reason = "" if plain else keeps_float(tensor.name, tensor.shape)
-        if source.kind != "float":
-            reason = "not floats"
         if tensor.size == 0:
             reason = "empty"
         if reason:
@@ -115,13 +122,21 @@ class Target:
         if self.group is not None:
             return Choice(self.word, self.group.id, group=self.group)
         wanted = self.encoding or by_id(RECIPES[self.word](tensor.name, tensor.shape, layout))
-        row = tensor.shape[-1] if tensor.shape else 1
-        if row % wanted.block == 0:
-            return Choice(self.word, wanted.id, wanted)
-        return _fall_back(self.word, wanted, row)
+        return fitting(self.word, wanted, tensor.shape)
 
 
-def _fall_back(word: str, wanted: type[Encoding], row: int) -> Choice:
+class Chooser(Protocol):
+    """Anything that tells what tensors are meant to become: a `Target`, a plan of `quantize`."""
+
+    def choose(self, tensor: StoredTensor, source: type[Encoding], layout: Layout) -> Choice:
+        """Return what becomes of a tensor of encoding `source`."""
+
+
+def fitting(word: str, wanted: type[Encoding], shape: Sequence[int]) -> Choice:
+    """Return the choice of `wanted`, or of what llama-quantize takes where rows do not fit it."""
+    row = shape[-1] if shape else 1
+    if row % wanted.block == 0:
+        return Choice(word, wanted.id, wanted)
     name = FALLBACKS.get(wanted.id)
     stand_in = by_id(name) if name is not None else None
     if stand_in is None or row % stand_in.block:
@@ -136,9 +151,8 @@ def target(word: str, group_size: int | None = None) -> Target:
         UsageError: It means nothing that can be written.
     """
     name = word.strip()
-    for recipe in RECIPES:
-        if name.upper() == recipe:
-            return Target(recipe)
+    if name.upper() in RECIPES:
+        return Target(name.upper())
     grouped = [known for known in _GROUPED if name.lower() in (known, known.partition(".")[2])]
     if grouped:
         size = DEFAULT_GROUP if group_size is None else group_size
@@ -181,7 +195,7 @@ def parse_targets(words: Iterable[str], group_size: int | None = None) -> tuple[
 
 
 def choices_for(
-    targets: Sequence[Target], tensors: Sequence[tuple[StoredTensor, type[Encoding]]]
+    targets: Sequence[Chooser], tensors: Sequence[tuple[StoredTensor, type[Encoding]]]
 ) -> list[tuple[Choice, ...]]:
     """Return for each tensor what every target means for it."""
     layout = Layout.of([(stored.name, stored.shape) for stored, _ in tensors])

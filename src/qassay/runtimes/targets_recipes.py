@@ -168,3 +168,6 @@ RECIPES: Mapping[str, Callable[[str, Shape, Layout], str]] = {
     "Q5_K_M": _recipe("q5_k", _k_m),
 }
 """By name. `Q2_K_M` is what llama-quantize calls Q2_K; a bare `Q2_K` is that type everywhere."""
+
+TYPES = ("ggml.q2_k", "ggml.q3_k", "ggml.q4_k", "ggml.q5_k", "ggml.q6_k", "ggml.q8_0")
+"""Every type that a recipe gives to a tensor."""

@@ -18,6 +18,7 @@ from qassay.cli.options import (
     imatrix_option,
     output_options,
     severities,
+    split_codes,
     verdict_options,
     work_options,
 )
@@ -45,7 +46,13 @@ def _patterns(
 @click.command()
 @click.argument("source", metavar="SRC", type=ModelPath())
 @click.argument("destination", metavar="DST", type=ModelPath())
-@click.option("--to", metavar="TYPE", required=True, help="What to quantize to: Q8_0, ggml.q4_k.")
+@click.option(
+    "--to",
+    metavar="TYPE",
+    required=True,
+    help="What to quantize to: an encoding (Q8_0, ggml.q4_k), or a recipe of llama-quantize "
+    "(Q4_K_M).",
+)
 @click.option(
     "--engine",
     default="ggml",
@@ -58,15 +65,17 @@ def _patterns(
     metavar="PATTERN=TYPE",
     multiple=True,
     callback=_patterns,
-    help="Another type for tensors whose names match the shell pattern; may be repeated, and the "
-    "last one that matches counts.",
+    help="Another type for tensors whose names match the shell pattern, norms and biases included; "
+    "may be repeated, and the last one that matches counts.",
 )
 @click.option(
     "--allow",
     metavar="CODES",
     multiple=True,
     envvar="QASSAY_ALLOW",
-    help="Errors that do not stop the work and count as warnings (Q401,Q503); may be repeated.",
+    callback=split_codes,
+    help="Errors that do not stop the work and count as warnings: codes, beginnings of codes or "
+    "names of rules, with commas between them (Q401,Q50,coarse-scale). May be repeated.",
 )
 @imatrix_option(
     "Quantize with this importance file (GGUF or .dat of llama-imatrix), where the type uses it. "
@@ -93,12 +102,14 @@ def command(
     """Quantize a float model to a GGUF file, and prove it.
 
     SRC is a GGUF or safetensors file of floats, a folder of them, or an index of shards; DST is the
-    new .gguf file. SRC is checked first, and nothing is written when it has errors: exit code 1
-    then, whatever --fail-on says. The report holds the measured error of every tensor, and what a
-    check of the new file found.
+    new .gguf file. SRC is checked first, as by check --to with the type that each tensor will get,
+    and nothing is written when that finds errors: exit code 1 then, whatever --fail-on says. The
+    report holds what was found, the measured error of every tensor, and what a check of the new
+    file found.
 
-    Tensors with one axis stay as they are (F32 if from safetensors). Rows that are no whole number
-    of blocks get the type that llama-quantize falls back to, or F16; the report says so.
+    Tensors with one axis, norms, routers, position embeddings and their like stay as they are, as
+    in llama-quantize (F32 if from safetensors). Rows that are no whole number of blocks get the
+    type that llama-quantize falls back to, or F16; the report says so. SRC is read twice, DST once.
     """
     from dataclasses import replace  # noqa: PLC0415
 
@@ -127,23 +138,18 @@ def _options(
     from qassay.core.errors import UsageError  # noqa: PLC0415
     from qassay.core.finding import Severity  # noqa: PLC0415
     from qassay.kernels.select import wanted  # noqa: PLC0415
-    from qassay.rules.registry import all_rules  # noqa: PLC0415
+    from qassay.rules.registry import codes  # noqa: PLC0415
     from qassay.run.options import CheckOptions  # noqa: PLC0415
     from qassay.run.quantize import NEVER_ALLOWED, QuantizeOptions  # noqa: PLC0415
     from qassay.run.quantize_plan import Wish  # noqa: PLC0415
 
     wanted()  # a wrong QASSAY_KERNELS is a usage error even where no kernel runs
-    codes = [rule.code for rule in all_rules()]
-    words = (part.strip().upper() for word in allow for part in word.split(","))
-    allowed = checking.known_codes(dict.fromkeys(filter(None, words)), codes, "--allow", whole=True)
+    allowed = checking.known_codes(allow, list(codes()), "--allow")
     for code in NEVER_ALLOWED:
         if code in allowed:
             raise UsageError(f"--allow: {code} cannot be allowed", hint="correct the source")
-    graded = severities()
-    for code in graded:
-        checking.known_codes([code], codes, "severity", whole=True)
     check = CheckOptions(
-        severities={code: Severity.parse(word) for code, word in graded.items()},
+        severities={code: Severity.parse(word) for code, word in severities().items()},
         jobs=work.jobs,
         full_stats=work.full_stats,
     )
