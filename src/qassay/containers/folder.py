@@ -34,6 +34,12 @@ from qassay.core.text import safe
 _MODEL_SUFFIXES = (".safetensors", ".gguf")
 _OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npz", ".h5")
 _CONFIG = "config.json"
+_QUANT_CONFIGS = (
+    "quantize_config.json",  # AutoGPTQ, GPTQModel
+    "quant_config.json",  # AutoAWQ, early
+    "quantization_config.json",  # AutoRound
+    "hf_quant_config.json",  # modelopt
+)
 _LISTED = 5
 
 
@@ -50,7 +56,8 @@ def open_folder(
 
     Returns:
         The tensors of all files in file-name order, and their defects. `extra` holds `config`
-        (when there is a `config.json`), `weight_map` (when there is an index), and `parts`: the
+        (when there is a `config.json`), `quant_configs` (the quantizers' own files beside it, by
+        name, when there are any), `weight_map` (when there is an index), and `parts`: the
         container of each file by name, whose `metadata` stands alone. `metadata` is that of the
         whole set when the files form one, else empty.
 
@@ -88,7 +95,10 @@ def _list_files(path: Path, name: str) -> list[str]:
 
 def _is_wanted(name: str) -> bool:
     """Tell whether a name promises something to read: then it counts, whatever bears it."""
-    return name.lower().endswith((*_MODEL_SUFFIXES, INDEX_SUFFIX)) or name == _CONFIG
+    return name.lower().endswith((*_MODEL_SUFFIXES, INDEX_SUFFIX)) or name in (
+        _CONFIG,
+        *_QUANT_CONFIGS,
+    )
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
@@ -176,6 +186,10 @@ def _assemble(
         config = read_json(reading, _CONFIG, _CONFIG)
         if config is not None:
             container.extra["config"] = config
+    beside = {file: read_json(reading, file, file) for file in _QUANT_CONFIGS if file in files}
+    quant_configs = {file: value for file, value in beside.items() if value is not None}
+    if quant_configs:
+        container.extra["quant_configs"] = quant_configs
     container.extra["parts"] = parts
     container.extra["missing_tensors"] = reading.missing
     container.defects.extend(reading.log.finish())
