@@ -72,11 +72,15 @@ def grid(shape: tuple[int, ...], rows: int, columns: int, claim: LayerClaim) -> 
 
 def _scales(fitting: Fitting, rows: int, columns: int) -> Grid | None:
     """Return how `weight_scale` is dealt out; what does not fit is noted."""
+    shapes = ((rows, "groups"), (rows, 1), (1,))
+    if "weight_scale" not in fitting.module.tensors:
+        fitting.require("weight_scale", *shapes)
+        return None
     if not fitting.require("weight_scale"):
         return None
     found = grid(fitting.module.shape("weight_scale"), rows, columns, fitting.claim)
     if found is None:
-        fitting.misshaped("weight_scale", (rows, "groups"), (rows, 1), (1,))
+        fitting.misshaped("weight_scale", *shapes)
     return found
 
 
@@ -183,7 +187,8 @@ class compressed_pack(LayerEncoding, id="compressed.pack"):
             return fitting.unread(f"what {strange} does to it is not known")
         fitting.require("weight_packed")
         if not fitting.require("weight_shape", (2,)):
-            fitting.require("weight_scale")
+            if "weight_scale" not in module.tensors:
+                fitting.require("weight_scale", (rows, "groups"), (rows, 1), (1,))
             return fitting.result()
         found, columns = _two(module)
         bits, reason = packed_bits(columns, words, claim.bits) if found == rows else (None, "")

@@ -88,9 +88,10 @@ class gptq(LayerEncoding, id="gptq"):
         if bits is None:
             cls._without_bits(fitting, rows)
             return fitting.result()
-        columns = _columns(module, width, bits)
+        columns = width * 32 // bits
         groups = _groups(module, rows)
-        fitting.require("qweight")
+        if fitting.require("qweight") and width * 32 % bits:
+            fitting.misshaped("qweight", (f"a multiple of {bits}", rows))
         fitting.require("scales", (groups, rows))
         fitting.require("qzeros", (groups, words_for(rows, bits)))
         indexed = fitting.optional("g_idx", (columns,))
@@ -165,14 +166,6 @@ def _bits(module: Module, rows: int, claim: LayerClaim) -> int | None:
     if claim.bits in able:
         return claim.bits
     return next(iter(exact or able), None)
-
-
-def _columns(module: Module, width: int, bits: int) -> int:
-    """Return how many inputs the words hold; `g_idx` may say that the last word is not full."""
-    index = module.shape("g_idx")
-    if len(index) == 1 and index[0] > 0 and words_for(index[0], bits) == width:
-        return index[0]
-    return width * 32 // bits
 
 
 def _groups(module: Module, rows: int) -> Dim:
