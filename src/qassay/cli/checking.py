@@ -48,7 +48,7 @@ def run(
     ignore = known_codes(choice.ignore, codes, *choice.ignore_from)
     targets = _targets(aim)
     inputs = distinct(paths)
-    total = sum(_input_bytes(path) for path, _ in inputs)
+    total = sum(input_bytes(path) for path, _ in inputs)
     with progress("checking", total, shown=work.progress and not quiet) as step:
         options = CheckOptions(
             select=select,
@@ -71,7 +71,7 @@ def _targets(aim: Aim | None) -> tuple[Target, ...]:
     return parse_targets(aim.to, aim.group_size)
 
 
-def _input_bytes(path: Path) -> int:
+def input_bytes(path: Path) -> int:
     """Return about how many bytes will be read; wrong paths count nothing here."""
     try:
         if not path.is_dir():

@@ -16,6 +16,7 @@ from qassay.encodings.base import Encoding
 from qassay.rules.registry import register
 
 if TYPE_CHECKING:
+    from qassay.compare.facts import Comparison
     from qassay.runtimes.preflight_stats import PreflightStats
     from qassay.runtimes.targets import Choice
 
@@ -155,6 +156,14 @@ class ModelRule(Rule):
 
     def check(self, model: ModelFacts) -> Iterable[Finding]:
         """Yield what is wrong with the input."""
+        raise NotImplementedError
+
+
+class ComparisonRule(Rule):
+    """A rule that looks at two models side by side."""
+
+    def check(self, comparison: Comparison) -> Iterable[Finding]:
+        """Yield what is wrong with the second, set against the first."""
         raise NotImplementedError
 
 

@@ -12,7 +12,7 @@ from qassay.core.errors import InputError, UsageError
 from qassay.core.finding import Finding
 from qassay.encodings.registry import open_with_encodings
 from qassay.rules.base import ModelFacts, ModelRule, Rule, TensorRule
-from qassay.rules.registry import OF_TARGETS, codes, rule
+from qassay.rules.registry import OF_COMPARISONS, OF_TARGETS, codes, rule
 from qassay.run.audit import audit
 from qassay.run.importance import with_importance
 from qassay.run.options import CheckOptions
@@ -55,7 +55,7 @@ def check(
     Raises:
         UsageError: `options` leave no rule to run.
     """
-    if not any(options.runs(code) for code in codes()):
+    if not any(options.runs(code) for code in codes() if code not in OF_COMPARISONS):
         raise UsageError(
             "nothing would be checked: no rule is left",
             hint="select other rules, or ignore fewer",
@@ -67,7 +67,7 @@ def check(
     except InputError as error:
         path = error.path or name or os.fspath(source)
         unreadable = Container(path=path, format="unknown")
-        unread = [Skipped(path, _reason(error))]
+        unread = [Skipped(path, reason_of(error))]
         return judge(ModelFacts(unreadable, unread=unread), options)
     try:
         return judge(with_importance(audit(container, options), options), options)
@@ -75,7 +75,8 @@ def check(
         container.close()
 
 
-def _reason(error: InputError) -> str:
+def reason_of(error: InputError) -> str:
+    """Return why an input could not be read, in one sentence."""
     reason = error.message
     if error.expected is not None:
         reason += f"; expected {error.expected}"
@@ -91,7 +92,8 @@ def judge(facts: ModelFacts, options: CheckOptions) -> CheckResult:
     """
     result = CheckResult(facts, full_stats=options.full_stats)
     for code in codes():
-        if not options.runs(code) or (code in OF_TARGETS and not options.targets):
+        unwanted = code in OF_COMPARISONS or (code in OF_TARGETS and not options.targets)
+        if unwanted or not options.runs(code):
             continue
         rule_class = rule(code)
         result.rules.append(code)
@@ -111,11 +113,11 @@ def judge(facts: ModelFacts, options: CheckOptions) -> CheckResult:
             finding.field or "",
         ),
     )
-    result.findings = list(_numbered(result.findings))
+    result.findings = list(numbered(result.findings))
     return result
 
 
-def _numbered(findings: list[Finding]) -> Iterator[Finding]:
+def numbered(findings: list[Finding]) -> Iterator[Finding]:
     """Tell apart findings that are alike in everything that names them."""
     seen: Counter[tuple[object, ...]] = Counter()
     for finding in findings:

@@ -30,7 +30,9 @@ what writers leave for zeros; `{index, value}` and `{index, bits}` one value of 
 `row`, `column`, `block`, `byte_offset`, `value`; `field`; and `data`, of which the keys given are
 compared. The rule's findings and the entries must match one to one, and other rules may add
 nothing above info that is not listed. `options` are those of `CheckOptions`; `to` is what is meant
-by `--to`, with `group_size`; `crashed` names rules that shall have raised.
+by `--to`, with `group_size`; `crashed` names rules that shall have raised. With `against`, a
+recipe of its own, the case is a comparison: what the case builds is the first model, and the
+findings are about the second.
 """
 
 from __future__ import annotations
@@ -49,9 +51,11 @@ from qassay.core.finding import Finding, Severity
 from qassay.core.source import Bytes
 from qassay.encodings.base import BlockEncoding, Encoding, PlainEncoding
 from qassay.encodings.registry import by_id
+from qassay.rules.base import ModelFacts
 from qassay.rules.registry import all_rules
 from qassay.run.audit import audit
 from qassay.run.check import CheckResult, check, judge
+from qassay.run.compare import compare
 from qassay.run.options import CheckOptions
 from qassay.runtimes.targets import parse_targets
 from qassay.testing.content import encode, healthy
@@ -104,12 +108,23 @@ def run_case(case: Case, folder: Path, options: CheckOptions | None = None) -> C
         targets=parse_targets([case.recipe.get("to", "")], case.recipe.get("group_size")),
         **case.recipe.get("options", {}),
     )
+    if "against" in case.recipe:
+        return _run_comparison(case.recipe, folder, wanted)
     if "crashed" not in case.recipe:
         return check(build(case.recipe, folder), wanted)
     facts = audit(in_memory(case.recipe), wanted)
     rules = {rule.code: rule for rule in all_rules()}
     facts.crashed.extend((rules[code], ValueError("made up")) for code in case.recipe["crashed"])
     return judge(facts, wanted)
+
+
+def _run_comparison(recipe: Recipe, folder: Path, options: CheckOptions) -> CheckResult:
+    second = folder / "against"
+    second.mkdir()
+    first = build(recipe, folder)
+    done = compare(first, build(recipe["against"], second), options)
+    facts = ModelFacts(done.containers[1], crashed=done.crashed)
+    return CheckResult(facts, done.findings, done.rules)
 
 
 def build(recipe: Recipe, folder: Path) -> Container | Path:

@@ -1,0 +1,52 @@
+"""`qassay compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from qassay.cli.options import (
+    Judgement,
+    Output,
+    RuleChoice,
+    config_option,
+    output_options,
+    rule_options,
+    severities,
+    verdict_options,
+)
+from qassay.cli.paths import ModelPath
+
+
+@click.command()
+@click.argument("reference", metavar="REF", type=ModelPath())
+@click.argument("other", metavar="OTHER", type=ModelPath())
+@rule_options
+@verdict_options
+@click.option(
+    "--no-progress", is_flag=True, envvar="QASSAY_NO_PROGRESS", help="Show no progress bar."
+)
+@output_options
+@config_option
+def command(
+    reference: str,
+    other: str,
+    choice: RuleChoice,
+    judgement: Judgement,
+    no_progress: bool,
+    output: Output,
+) -> int:
+    """Tell whether two models hold the same quantization.
+
+    REF and OTHER are files or folders in any two packings that `check` reads. Weights are matched
+    by name (GGUF and Hugging Face names alike) and compared in one canonical form: equal, equal up
+    to a transformation that is named and verified on every row, or different, where and by how
+    many steps. Findings are about OTHER.
+    """
+    from qassay.cli import comparing, emit  # noqa: PLC0415 - imports NumPy
+
+    shown = not no_progress and output.verbosity >= 0
+    report = comparing.run(Path(reference), Path(other), choice, severities(), shown=shown)
+    emit.emit(report, output)
+    return report.exit_code(judgement.fail_on, allow_incomplete=judgement.allow_incomplete)

@@ -1,0 +1,200 @@
+"""Two containers, weight by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+from qassay.compare import names
+from qassay.compare.direct import Sides, differ
+from qassay.compare.entries import Entries, Match, entries_of, matches
+from qassay.compare.facts import Alone, Comparison, Pair, Transformation
+from qassay.compare.metadata import heads_of, metadata_differences
+from qassay.compare.plain import compare_plain
+from qassay.compare.search import Context, explain
+from qassay.compare.weights import (
+    Entry,
+    Plain,
+    Unread,
+    Weight,
+    is_quantized,
+    label_of,
+    place_of,
+    rows_of,
+)
+from qassay.core.container import Container
+
+_PEEK = 8
+"""Rows by which weights are told apart when another one's are looked for."""
+
+Progress = Callable[[int], None]
+
+_SAME_VALUES = Transformation(
+    "same-values", "", (), "codes or scales differ, and every decoded weight is equal"
+)
+
+
+def compare_containers(a: Container, b: Container, progress: Progress | None = None) -> Comparison:
+    """Compare every weight that both sides have, and list those that one side has alone.
+
+    Args:
+        a: The reference.
+        b: What is set against it.
+        progress: Called with the number of bytes just read.
+    """
+    one, two = entries_of(a), entries_of(b)
+    found = Comparison((a.path, b.path), metadata=metadata_differences(a, b))
+    context = Context(one.gguf != two.gguf, heads_of(a, b))
+    known = _Known(one)
+    for match in matches(one, two):
+        if match.a is None or match.b is None:
+            _alone(found, match, one, two)
+            continue
+        pair = compare_entries(match, context, known)
+        found.pairs.append(pair)
+        if progress is not None:
+            progress(pair.nbytes)
+    return found
+
+
+def _alone(found: Comparison, match: Match, one: Entries, two: Entries) -> None:
+    entry, side, lacking = (match.a, 0, two) if match.b is None else (match.b, 1, one)
+    assert entry is not None  # noqa: S101 - one of both is there
+    path, tensor = place_of(entry)
+    if names.COMPUTED.search(tensor):
+        found.computed.append(tensor)
+        return
+    reason = entry.reason if isinstance(entry, Unread) else ""
+    if not reason and match.name not in lacking.by_name:
+        reason = lacking.unread.get(names.split(match.name)[0], "")
+    if not reason:
+        found.alone.append(Alone(tensor, path, side, label_of(entry)))
+        return
+    shape = entry.stored.shape if isinstance(entry, Unread) else entry.shape
+    sides = (label_of(entry), "") if side == 0 else ("", label_of(entry))
+    found.pairs.append(
+        Pair(match.name, tensor, path, sides, shape, relation="not-compared", reason=reason)
+    )
+
+
+def compare_entries(match: Match, context: Context, known: _Known) -> Pair:
+    """Compare two entries that belong together."""
+    a, b = match.a, match.b
+    assert a is not None  # noqa: S101 - the caller looked
+    assert b is not None  # noqa: S101
+    path, tensor = place_of(b)
+    pair = Pair(
+        match.name,
+        tensor,
+        path,
+        (label_of(a), label_of(b)),
+        a.stored.shape if isinstance(a, Unread) else a.shape,
+        nbytes=_nbytes(a) + _nbytes(b),
+    )
+    reason = _incomparable(a, b)
+    if reason:
+        pair.relation, pair.reason = "not-compared", reason
+    elif isinstance(a, Plain) and isinstance(b, Plain):
+        if _squeezed(a.shape) != _squeezed(b.shape):
+            _other_shape(pair, a.shape, b.shape)
+        else:
+            compare_plain(a, b, pair)
+    else:
+        _compare_weights(a, b, pair, context, known)  # type: ignore[arg-type]
+    return pair
+
+
+def _nbytes(entry: Entry) -> int:
+    if isinstance(entry, Unread):
+        return 0
+    if isinstance(entry, Plain):
+        return entry.size * entry.encoding.block_bytes
+    return entry.nbytes
+
+
+def _incomparable(a: Entry, b: Entry) -> str:
+    for entry in (a, b):
+        if isinstance(entry, Unread):
+            return entry.reason
+    if is_quantized(a) != is_quantized(b):
+        first, second = label_of(a), label_of(b)
+        return (
+            f"one side is plain and the other quantized ({first} against {second});"
+            " what quantizing cost is not measured by this version"
+        )
+    return ""
+
+
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(dim for dim in shape if dim != 1)
+
+
+def _other_shape(pair: Pair, one: tuple[int, ...], two: tuple[int, ...]) -> None:
+    pair.relation = "different"
+    pair.notes.append(f"shapes differ: {list(one)} against {list(two)}")
+
+
+def _compare_weights(a: Weight, b: Weight, pair: Pair, context: Context, known: _Known) -> None:
+    if a.shape != b.shape and _squeezed(a.shape) != _squeezed(b.shape):
+        _other_shape(pair, a.shape, b.shape)
+        return
+    sides = Sides.of(a, b)
+    found = differ(sides)
+    pair.difference = found
+    if a.whole is not None and b.whole is not None and a.whole.divides != b.whole.divides:
+        pair.notes.append(
+            "the scale of the whole tensor is a divisor on one side and a multiplier on the"
+            " other; they were compared as reciprocals, to one unit in the last place"
+        )
+    if found.same_form:
+        return
+    if not found.weights.different and not found.comparable:
+        pair.notes.append(f"encodings differ ({a.label}, {b.label}), every decoded weight is equal")
+        return
+    q_or_k = any(part in pair.name for part in ("q_proj", "k_proj", "attn_q", "attn_k"))
+    told = explain(sides, found, context, q_or_k=q_or_k)
+    if told is None and not found.weights.different:
+        told = (_SAME_VALUES,)
+    if told is not None:
+        pair.relation = "equal-up-to"
+        # What changes no weight is no fault, whatever it is.
+        pair.transformations = tuple(
+            each if found.weights.different else replace(each, code="") for each in told
+        )
+        return
+    pair.relation = "different"
+    pair.other = known.holds(b, pair.name)
+
+
+class _Known:
+    """The first side's weights by what their first rows hold, looked up when one is different."""
+
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self._by_rows: Mapping[bytes, list[tuple[str, Weight]]] | None = None
+
+    def holds(self, weight: Weight, name: str) -> str:
+        """Return the name of another weight that is equal to this one, or ""."""
+        for other, candidate in self._index().get(_peek(weight), ()):
+            alike = other != name and candidate.shape == weight.shape
+            if alike and differ(Sides.of(candidate, weight)).same_form:
+                return other
+        return ""
+
+    def _index(self) -> Mapping[bytes, list[tuple[str, Weight]]]:
+        if self._by_rows is None:
+            found: dict[bytes, list[tuple[str, Weight]]] = {}
+            for name, entry in self._entries.by_name.items():
+                if not isinstance(entry, (Plain, Unread)):
+                    found.setdefault(_peek(entry), []).append((name, entry))
+            self._by_rows = found
+        return self._by_rows
+
+
+def _peek(weight: Weight) -> bytes:
+    rows = min(_PEEK, rows_of(weight))
+    codes: Any = weight.form(0, rows, local=False).codes
+    head = f"{weight.shape}".encode()
+    return blake2b(head + codes.tobytes(), digest_size=16).digest()

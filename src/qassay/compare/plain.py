@@ -1,0 +1,116 @@
+"""Tensors of one number a weight: compared value by value, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qassay.compare.facts import Difference, Pair, PartCount, Transformation
+from qassay.compare.forms import same
+from qassay.compare.weights import SLAB, Plain
+
+
+def compare_plain(a: Plain, b: Plain, pair: Pair) -> None:
+    """Fill in what became of two plain tensors of one size.
+
+    Values of different dtypes are equal where both stand for the same number. Where the second
+    side is the first rounded to its own dtype, or the reverse, that is said and is no fault.
+    """
+    found = Difference()
+    count = found.parts.setdefault("values", PartCount())
+    columns = a.shape[-1] if a.shape else 1
+    ways = {"rounded": a.encoding.kind == b.encoding.kind == "float" and a.encoding != b.encoding,
+            "plus one": a.encoding.kind == b.encoding.kind == "float"}  # fmt: skip
+    for start in range(0, a.size, SLAB):
+        stop = min(start + SLAB, a.size)
+        one, two = a.read(start, stop), b.read(start, stop)
+        off = ~same(one, two)
+        count.of += off.size
+        if ways["rounded"]:
+            ways["rounded"] = _is_rounded(one, two, a, b)
+        if ways["plus one"]:
+            with np.errstate(all="ignore"):
+                ways["plus one"] = bool(same(one + one.dtype.type(1), two).all())
+        if off.any():
+            _count(found, count, one, two, off, _Place(start, columns))
+    found.weights = PartCount(count.different, count.of)
+    if not count.different:
+        return
+    pair.difference = found
+    pair.relation = "equal-up-to"
+    kinds = f"{a.encoding.id} and {b.encoding.id}"
+    if ways["rounded"]:
+        pair.transformations = (
+            Transformation("rounded", "", ("values",), f"values are equal once rounded ({kinds})"),
+        )
+    elif ways["plus one"]:
+        pair.transformations = (
+            Transformation(
+                "plus-one",
+                "",
+                ("values",),
+                "values are 1 larger, as Gemma's norms are in GGUF",
+            ),
+        )
+    else:
+        pair.relation = "different"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    start: int
+    columns: int
+
+    def of(self, at: int) -> tuple[int, int]:
+        row, column = divmod(self.start + at, self.columns)
+        return row, column
+
+
+def _count(
+    found: Difference,
+    count: PartCount,
+    one: npt.NDArray[Any],
+    two: npt.NDArray[Any],
+    off: npt.NDArray[np.bool_],
+    place: _Place,
+) -> None:
+    count.different += int(off.sum())
+    if found.first is None:
+        at = int(np.argmax(off))
+        row, column = place.of(at)
+        found.first = {
+            "row": row,
+            "column": column,
+            "part": "values",
+            "values": [one[at].item(), two[at].item()],
+        }
+    left, right = one.astype(np.float64), two.astype(np.float64)
+    finite = np.isfinite(left) & np.isfinite(right)
+    found.one_sided += int((off & ~finite).sum())
+    away = np.zeros_like(left)
+    np.subtract(left, right, out=away, where=finite)
+    at = int(np.argmax(np.abs(away)))
+    if abs(away[at]) > found.largest:
+        found.largest = float(abs(away[at]))
+        found.largest_at = place.of(at)
+
+
+def _is_rounded(one: npt.NDArray[Any], two: npt.NDArray[Any], a: Plain, b: Plain) -> bool:
+    """Tell whether one side is the other's values rounded to its dtype, nearest, ties to even."""
+    return bool(
+        same(_rounded(one, b.encoding.id), two).all()
+        or same(_rounded(two, a.encoding.id), one).all()
+    )
+
+
+def _rounded(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype == "bf16":
+            bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+            kept = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+            return np.where(np.isfinite(values), kept.view(np.float32), values)
+        narrow = {"f16": np.float16, "f32": np.float32}.get(dtype)
+        return values if narrow is None else values.astype(narrow).astype(values.dtype)
