@@ -29,6 +29,7 @@ class Offence(enum.Enum):
     EXCEEDS_F16 = "exceeds-f16"
     LOST_BELOW_F16 = "lost-below-f16"
     DEAD_ROW = "dead-row"
+    GROUP_OUT_OF_RANGE = "group-out-of-range"
 
 
 @dataclass(slots=True)
@@ -173,13 +174,53 @@ class CodeStats:
 
     Attributes:
         histogram: Of the stored codes (zero point not subtracted).
-        blocks: Blocks counted.
+        blocks: Blocks counted; of a layer, groups.
         complete: Whether those are all blocks of the tensor.
     """
 
     histogram: Histogram
     blocks: int
     complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LayerMoments:
+    """How the codes and zero points of a layer are distributed, over some rows or all.
+
+    Attributes:
+        rows: Rows looked at, all experts together.
+        groups: Groups of those rows, each counted once a row.
+        complete: Whether those are all rows.
+        lowest_code: The stored code of which `TensorStats.codes` counts the occurrences first.
+        possible_codes: Different codes that there are.
+        zeros: Histogram of the stored zero points, as unsigned integers before any offset is
+            added; None where none are stored.
+        zeros_complete: Whether those are all zero points, not only those of the rows looked at.
+        mean_code: Mean over the groups of the mean code of each; None for codes that are floats.
+        mean_zero: Mean over the groups of the zero point as decoded; None without zero points.
+        bias: Mean over the groups of mean code minus zero point, in steps; for codes that stand
+            for themselves, `mean_code`.
+        lowest: Share of the groups that hold the lowest code.
+        highest: Share of the groups that hold the highest code.
+        correlation: Of a group's zero point with its mean code (Pearson), by how they are read:
+            `as_read`; `codes_reordered` and `zeros_reordered`, had one of the two been written
+            in the other order of lanes (that of AWQ, or the natural one). A reading that the
+            packing does not offer, or that has no variance, is left out.
+    """
+
+    rows: int
+    groups: int
+    complete: bool
+    lowest_code: int
+    possible_codes: int
+    zeros: Histogram | None = None
+    zeros_complete: bool = False
+    mean_code: float | None = None
+    mean_zero: float | None = None
+    bias: float | None = None
+    lowest: float = 0.0
+    highest: float = 0.0
+    correlation: dict[str, float] = field(default_factory=dict)
 
 
 TallyKey = tuple[Offence, "str | None", "int | None"]
@@ -191,13 +232,16 @@ class TensorStats:
     """The summary of one tensor; rules read it, reports print it.
 
     Attributes:
-        units: Blocks of a block encoding, values of a plain one.
+        units: Blocks of a block encoding, values of a plain one, groups (times rows) of a layer.
         rows: Rows of the tensor, all experts together.
         histograms: Of the bit patterns of each scale field.
         scales: By scale field.
         values: For a plain float tensor.
         codes: Where codes were counted.
         tallies: Offences by kind, field and expert.
+        scalars: Of a layer, the first 16 values of each part of which there are few: scales of
+            the whole tensor and of activations.
+        layer: Of a layer, how its codes are distributed.
     """
 
     units: int = 0
@@ -207,6 +251,8 @@ class TensorStats:
     values: ValueStats | None = None
     codes: CodeStats | None = None
     tallies: dict[TallyKey, Tally] = field(default_factory=dict)
+    scalars: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    layer: LayerMoments | None = None
 
     def offences(self, kind: Offence) -> Iterator[tuple[str | None, int | None, Tally]]:
         """Yield (field, expert, tally) for each tally of `kind`, by expert, then field."""

@@ -19,6 +19,7 @@ class Role(enum.Enum):
     """What a number stored once a block does to the codes of the block."""
 
     SCALE = "scale"
+    SUB_SCALE = "sub_scale"
     MIN_SCALE = "min_scale"
     OFFSET = "offset"
 
@@ -57,7 +58,8 @@ class ScaleField(Field):
     """A number stored once a block.
 
     Attributes:
-        format: `f16` or `e8m0`.
+        format: `f16`, `e8m0` or `ue4m3` in blocks; in layers also `bf16`, `e4m3`, `mx` (E8M0 as the
+            standard reads it) and `f32`, of which only the upper half is looked at.
         role: What it does to the codes.
         signed: Whether sound files hold negative values here.
         subnormal_is_normal: Whether sound files hold subnormal values here as a rule.
@@ -72,6 +74,11 @@ class ScaleField(Field):
     def patterns(self) -> int:
         """Number of bit patterns."""
         return 1 << (8 * self.nbytes)
+
+    @property
+    def sign(self) -> int:
+        """The bit that is the sign, 0 where the format has none."""
+        return 0 if self.format in _POWERS else self.patterns // 2
 
     @property
     def values(self) -> Floats:
@@ -134,7 +141,82 @@ def _e8m0_half_tables() -> tuple[Floats, Floats, npt.NDArray[np.uint8]]:
     return values, magnitudes, flags
 
 
-_FORMATS = {"f16": _f16_tables, "e8m0": _e8m0_half_tables}
+@cache
+def _bf16_tables() -> tuple[Floats, Floats, npt.NDArray[np.uint8]]:
+    bits = np.arange(1 << 16, dtype=np.uint32)
+    with np.errstate(invalid="ignore"):
+        values = (bits << 16).view(np.float32)
+    magnitude = bits & 0x7FFF
+    flags = _flags(
+        {
+            Health.NOT_FINITE: magnitude >= 0x7F80,
+            Health.ZERO: magnitude == 0,
+            Health.NEGATIVE: (bits > 0x8000) & (magnitude < 0x7F80),
+            Health.SUBNORMAL: (magnitude > 0) & (magnitude < 0x0080),
+        }
+    )
+    return values, values, flags
+
+
+@cache
+def _e4m3_tables() -> tuple[Floats, Floats, npt.NDArray[np.uint8]]:
+    # OCP FP8 E4M3: bias 7, subnormals below 2^-6, NaN at 0x7F and 0xFF, no infinity.
+    bits = np.arange(256)
+    exponent, fraction = (bits >> 3) & 15, bits & 7
+    sizes = np.where(
+        exponent == 0, np.ldexp(fraction / 8, -6), np.ldexp(1 + fraction / 8, exponent - 7)
+    )
+    sizes[(bits & 0x7F) == 0x7F] = np.nan
+    values = np.where(bits & 0x80, -sizes, sizes).astype(np.float32)
+    flags = _flags(
+        {
+            Health.NOT_FINITE: (bits & 0x7F) == 0x7F,
+            Health.ZERO: (bits & 0x7F) == 0,
+            # Scales of this format have no sign: even that of a zero is out of place.
+            Health.NEGATIVE: (bits >= 0x80) & ((bits & 0x7F) != 0x7F),
+            Health.SUBNORMAL: ((bits & 0x7F) > 0) & ((bits & 0x7F) < 8),
+        }
+    )
+    return values, values, flags
+
+
+@cache
+def _mx_tables() -> tuple[Floats, Floats, npt.NDArray[np.uint8]]:
+    # OCP MX 1.0, 5.4.1: 2^(e-127), NaN at 255. From 247 on, the largest E4M3 code (448) takes
+    # the product past float32; the exact test says of a block whether its own codes do.
+    exponent = np.arange(256)
+    values = np.ldexp(np.float32(1), exponent - 127).astype(np.float32)
+    values[255] = np.nan
+    flags = _flags(
+        {
+            Health.NOT_FINITE: exponent == 255,
+            Health.MAY_OVERFLOW: (exponent >= 247) & (exponent < 255),
+        }
+    )
+    return values, values, flags
+
+
+@cache
+def _ue4m3_half_tables() -> tuple[Floats, Floats, npt.NDArray[np.uint8]]:
+    # As with E8M0, ggml multiplies a table of doubled values by half the scale. Its decoder takes
+    # no notice of the sign bit, reads 0x7F as zero, and 0xFF as the number 480 that its bits
+    # would stand for; both are NaN in E4M3.
+    _, magnitudes, flags = _e4m3_tables()
+    values = np.abs(magnitudes) / 2
+    values[[0x7F, 0xFF]] = 0, 240
+    return values, magnitudes, flags
+
+
+_POWERS = ("e8m0", "mx")
+_FORMATS = {
+    "f16": _f16_tables,
+    "e8m0": _e8m0_half_tables,
+    "bf16": _bf16_tables,
+    "f32": _bf16_tables,
+    "e4m3": _e4m3_tables,
+    "ue4m3": _ue4m3_half_tables,
+    "mx": _mx_tables,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,6 +248,19 @@ def f16(
 def e8m0(name: str) -> ScaleField:
     """Declare a power-of-two scale in one byte (OCP MX E8M0)."""
     return ScaleField(name, 1, format="e8m0")
+
+
+def ue4m3s(name: str, count: int) -> tuple[ScaleField, ...]:
+    """Declare `count` 8-bit floats without a sign, one for each sub-block: `d[0]`, `d[1]`, ...
+
+    They may be subnormal as a rule: a writer that keeps no scale for the whole tensor needs it.
+    """
+    return tuple(
+        ScaleField(
+            f"{name}[{index}]", 1, format="ue4m3", role=Role.SUB_SCALE, subnormal_is_normal=True
+        )
+        for index in range(count)
+    )
 
 
 def uints(name: str, count: int, width: int, *, run: int) -> BitsField:

@@ -44,6 +44,19 @@ def load_u16(_typing: Any, array: Any, offset: Any) -> Any:
 
 
 @_typed_intrinsic
+def load_u64(_typing: Any, array: Any, offset: Any) -> Any:
+    """Load the little-endian 64-bit integer at byte `offset` of a uint8 array."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(64)
+        data, offset = arguments
+        at = _pointer(context, builder, signature.args[0], data, offset, word)
+        return builder.load(at, align=1)
+
+    return types.uint64(array, offset), generate
+
+
+@_typed_intrinsic
 def equal_mask(_typing: Any, array: Any, offset: Any, _byte: Any) -> Any:
     """Return a bit for each of the `VECTOR` bytes from `offset` on that equals `byte`."""
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from qassay.core.errors import UsageError
 from qassay.core.source import Bytes
 from qassay.encodings.base import BlockEncoding, Encoding, Floats
-from qassay.kernels import preflight_reference, reference
+from qassay.kernels import layer_reference, preflight_reference, reference
 from qassay.kernels.plan import ScanPlan
 
 VARIABLE = "QASSAY_KERNELS"
@@ -37,6 +37,12 @@ class Kernels:
         unpack_codes: Takes the stored codes out of blocks.
         count_codes: Counts stored codes.
         dequantize: Decodes blocks to float32.
+        scan_columns: Scans codes of layers that are packed along K; see `layer_reference`.
+        scan_lanes: The same along N.
+        scan_nibbles: The same for rows of 4-bit codes.
+        scan_bytes: The same for rows of 8-bit codes.
+        count_bytes: Counts bytes.
+        count_words: Counts 16-bit patterns.
     """
 
     name: str
@@ -50,6 +56,12 @@ class Kernels:
     unpack_codes: Callable[[Bytes, type[BlockEncoding]], npt.NDArray[np.int16]]
     count_codes: Callable[[Bytes, type[BlockEncoding]], npt.NDArray[Any]]
     dequantize: Callable[[Bytes, type[BlockEncoding]], Floats]
+    scan_columns: Callable[[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], bool], Bytes]
+    scan_lanes: Callable[[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]], Bytes]
+    scan_nibbles: Callable[[Bytes, int, bool], Bytes]
+    scan_bytes: Callable[[Bytes, int, bool, int, int], Bytes]
+    count_bytes: Callable[[Bytes], npt.NDArray[np.int64]]
+    count_words: Callable[[npt.NDArray[Any]], npt.NDArray[np.int64]]
 
 
 REFERENCE = Kernels(
@@ -62,6 +74,12 @@ REFERENCE = Kernels(
     reference.unpack_codes,
     reference.count_codes,
     reference.dequantize,
+    layer_reference.scan_columns,
+    layer_reference.scan_lanes,
+    layer_reference.scan_nibbles,
+    layer_reference.scan_bytes,
+    layer_reference.count_bytes,
+    layer_reference.count_words,
 )
 
 
@@ -84,6 +102,12 @@ FAST = Kernels(
     _lazy("fast_codes", "unpack_codes"),
     _lazy("fast_codes", "count_codes"),
     _lazy("fast_decode", "dequantize"),
+    _lazy("layer_fast", "scan_columns"),
+    _lazy("layer_fast", "scan_lanes"),
+    _lazy("layer_fast", "scan_nibbles"),
+    _lazy("layer_fast", "scan_bytes"),
+    _lazy("layer_fast", "count_bytes"),
+    _lazy("layer_fast", "count_words"),
 )
 
 

@@ -11,7 +11,8 @@ from qassay.encodings.layers.base import Fit, Layer, LayerEncoding, Module, Part
 from qassay.encodings.layers.canonical import Canonical
 from qassay.encodings.layers.claims import LayerClaim
 from qassay.encodings.layers.fitting import FLOATS, Dim, Fitting, floats_at, in_order, span
-from qassay.encodings.layers.words import pack, pack_awq, unpack, unpack_awq
+from qassay.encodings.layers.layout import CodeLayout, Form, Zeros
+from qassay.encodings.layers.words import AWQ_ORDER, pack, pack_awq, unpack, unpack_awq
 
 _AUTO_ROUND = ("auto_round:auto_awq", "auto_round:awq")
 _UNREAD = frozenset({"gemv_fast", "marlin", "exllama", "exllamav2", "llm-awq", "ipex", "bitblas"})
@@ -53,6 +54,7 @@ class awq(LayerEncoding, id="awq"):
         Part("scales", Role.SCALE, FLOATS),
     )
     methods = ("awq", "gemm", *_AUTO_ROUND)
+    scales_by_group = True
     formula = "(qweight[k, n] - qzeros[k / g, n]) * scales[k / g, n]"
     sources = (
         "AutoAWQ awq/modules/linear/gemm.py; awq/utils/packing_utils.py",
@@ -90,6 +92,12 @@ class awq(LayerEncoding, id="awq"):
         if not fitting.sound or group is None:
             return fitting.result()
         return fitting.layer(4, rows, columns, group)
+
+    @classmethod
+    def layout(cls, layer: Layer) -> CodeLayout | None:
+        """Return where the codes lie."""
+        del layer
+        return CodeLayout(Form.LANES, lanes=AWQ_ORDER, zeros=Zeros("qzeros", lanes=AWQ_ORDER))
 
     @classmethod
     def unpack(cls, layer: Layer, start: int = 0, stop: int | None = None) -> Canonical:

@@ -190,12 +190,14 @@ class LayerEncoding(Encoding):
         parts: The tensors, required and optional.
         methods: Values of `quant_method` (and what follows it) that mean this family.
         scales_by_group: Whether scales are `[G, N]`, not `[N, G]`.
+        unset_index: What an index holds that was never set: columns are in order then.
     """
 
     kind = "layer"
     parts: ClassVar[tuple[Part, ...]] = ()
     methods: ClassVar[tuple[str, ...]] = ()
     scales_by_group: ClassVar[bool] = False
+    unset_index: ClassVar[int | None] = None
 
     _demanded = ("__doc__", "parts", "sources", "formula")
 

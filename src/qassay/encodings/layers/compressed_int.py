@@ -20,6 +20,7 @@ from qassay.encodings.layers.fitting import (
     span,
     with_nowhere,
 )
+from qassay.encodings.layers.layout import CodeLayout, Form, Zeros
 from qassay.encodings.layers.words import pack, unpack, words_for
 
 _ACTIVATIONS = (
@@ -138,6 +139,11 @@ def _canonical(
     return Canonical(codes, scales, groups, zeros, row_groups=row_groups)
 
 
+def in_sequence(layer: Layer) -> bool:
+    """Tell whether the groups of a layer are runs of columns, as far as headers tell."""
+    return "weight_g_idx" not in layer.parts
+
+
 class compressed_pack(LayerEncoding, id="compressed.pack"):
     """compressed-tensors `pack-quantized`: codes of 1 to 8 bits in words along the input axis.
 
@@ -164,6 +170,7 @@ class compressed_pack(LayerEncoding, id="compressed.pack"):
         _INDEX,
         *_ACTIVATIONS,
     )
+    unset_index = -1
     methods = ("pack-quantized", "auto_round:llm_compressor")
     formula = _FORMULA
     sources = (
@@ -226,6 +233,20 @@ class compressed_pack(LayerEncoding, id="compressed.pack"):
             fitting.optional("weight_zero_point", fitting.module.shape("weight_scale"))
         else:
             fitting.optional("weight_zero_point", (words_for(dealt.rows, bits), dealt.groups))
+
+    @classmethod
+    def layout(cls, layer: Layer) -> CodeLayout | None:
+        """Return where the codes lie, if they are 4 bits wide and fill their words in order."""
+        if layer.bits != 4 or layer.columns % 8 or layer.group % 2 or not in_sequence(layer):
+            return None
+        stored = layer.parts.get("weight_zero_point")
+        if stored is None:
+            return CodeLayout(Form.NIBBLES, zero=8)
+        if stored.type.label == "I8":
+            zeros = Zeros("weight_zero_point", bits=8, offset=8)
+        else:
+            zeros = Zeros("weight_zero_point", by_group=False)
+        return CodeLayout(Form.NIBBLES, zeros=zeros)
 
     @classmethod
     def unpack(cls, layer: Layer, start: int = 0, stop: int | None = None) -> Canonical:
@@ -321,6 +342,7 @@ class compressed_int(LayerEncoding, id="compressed.int"):
         _INDEX,
         *_ACTIVATIONS,
     )
+    unset_index = -1
     methods = ("int-quantized", "naive-quantized")
     formula = _FORMULA
     sources = ("compressed-tensors compressors/naive_quantized", _STRATEGIES)
@@ -362,6 +384,16 @@ class compressed_int(LayerEncoding, id="compressed.int"):
             group_rows=dealt.group_rows,
             symmetric=None if "weight_zero_point" in module.tensors else True,
         )
+
+    @classmethod
+    def layout(cls, layer: Layer) -> CodeLayout | None:
+        """Return where the codes lie, if groups are in order."""
+        if not in_sequence(layer):
+            return None
+        zeros = None
+        if "weight_zero_point" in layer.parts:
+            zeros = Zeros("weight_zero_point", bits=8)
+        return CodeLayout(Form.BYTES, zeros=zeros)
 
     @classmethod
     def unpack(cls, layer: Layer, start: int = 0, stop: int | None = None) -> Canonical:

@@ -13,11 +13,13 @@ from qassay.core.container import Defect, StoredTensor
 from qassay.encodings.layers.base import Fit, Layer, LayerEncoding, Module, Part, Role
 from qassay.encodings.layers.canonical import Canonical
 from qassay.encodings.layers.claims import LayerClaim
+from qassay.encodings.layers.layout import CodeLayout
 from qassay.encodings.layers.narrow import (
     E8M0_DTYPES,
     FLOATS,
     Parts,
     float8,
+    float8_layout,
     groups_of,
     is_mx_scale,
     matrix_of,
@@ -136,6 +138,11 @@ class fp8(LayerEncoding, id="fp8"):
     def _expected_name(cls, claim: LayerClaim) -> str:
         inverse = claim.method == "fp8" or claim.format.startswith("auto_round")
         return "weight_scale_inv" if inverse and claim.block else "weight_scale"
+
+    @classmethod
+    def layout(cls, layer: Layer) -> CodeLayout | None:
+        """Return where the codes lie."""
+        return float8_layout(str(layer.parts["weight"].type.label))
 
     @classmethod
     def unpack(cls, layer: Layer, start: int = 0, stop: int | None = None) -> Canonical:

@@ -23,6 +23,7 @@ from qassay.encodings.layers.fitting import (
     span,
     with_nowhere,
 )
+from qassay.encodings.layers.layout import CodeLayout, Form, Zeros
 from qassay.encodings.layers.words import pack, unpack, words_for
 
 BITS = (2, 3, 4, 8)
@@ -60,6 +61,7 @@ class gptq(LayerEncoding, id="gptq"):
         Part("g_idx", Role.INDEX, ("I32", "I64"), required=False),
     )
     methods = ("gptq", *sorted((_V1 | _V2) - {""}))
+    scales_by_group = True
     formula = "scales[g_idx[k], n] * (qweight[k, n] - ((qzeros[g_idx[k], n] + zero_offset) & mask))"
     sources = (
         "AutoGPTQ auto_gptq/nn_modules/qlinear/qlinear_cuda_old.py (pack, forward)",
@@ -119,6 +121,13 @@ class gptq(LayerEncoding, id="gptq"):
         fitting.require("scales", (groups, rows))
         widths = [words_for(rows, bits) for bits in BITS]
         fitting.require("qzeros", *((groups, width) for width in widths))
+
+    @classmethod
+    def layout(cls, layer: Layer) -> CodeLayout | None:
+        """Return where the codes lie, if they are 4 bits wide and fill their words."""
+        if layer.bits != 4 or layer.columns % 8 or layer.group % 8:
+            return None
+        return CodeLayout(Form.COLUMNS, zeros=Zeros("qzeros", offset=layer.options["zero_offset"]))
 
     @classmethod
     def unpack(cls, layer: Layer, start: int = 0, stop: int | None = None) -> Canonical:

@@ -11,13 +11,16 @@ from qassay.core.container import StoredTensor
 from qassay.encodings.layers.base import Fit, Layer, LayerEncoding, Module, Part, Role
 from qassay.encodings.layers.canonical import Canonical, Floats
 from qassay.encodings.layers.claims import LayerClaim
+from qassay.encodings.layers.layout import CodeLayout
 from qassay.encodings.layers.narrow import (
     E8M0_DTYPES,
     FLOATS,
     Parts,
     e2m1,
+    e2m1_layout,
     e8m0,
     float8,
+    float8_layout,
     groups_of,
     is_mx_scale,
     matrix_of,
@@ -89,6 +92,11 @@ class _MX_Layer(LayerEncoding):
             groups=groups_of(layer),
             table=table,
         )
+
+    @classmethod
+    def layout(cls, layer: Layer) -> CodeLayout | None:
+        """Return where the codes lie."""
+        return e2m1_layout() if layer.bits == 4 else float8_layout(str(layer.codes.type.label))
 
     @classmethod
     def unpack(cls, layer: Layer, start: int = 0, stop: int | None = None) -> Canonical:

@@ -14,6 +14,7 @@ from qassay.core.container import Defect, StoredTensor
 from qassay.core.text import safe
 from qassay.encodings.layers.base import Fit, Layer, LayerEncoding, Module, Role
 from qassay.encodings.layers.canonical import Floats
+from qassay.encodings.layers.layout import CodeLayout, Form
 from qassay.encodings.plain import F8E4M3, F8E5M2
 
 FLOATS = ("F32", "BF16", "F16")
@@ -50,6 +51,21 @@ def float8(dtype: str) -> Floats:
     """Return what the 256 bytes of `F8_E4M3` or `F8_E5M2` stand for, float32 `[256]`."""
     encoding = {"F8_E4M3": F8E4M3, "F8_E5M2": F8E5M2}[dtype]
     return _frozen(encoding.to_float32(np.arange(256, dtype=np.uint8)))
+
+
+def float8_layout(dtype: str) -> CodeLayout:
+    """Return where the codes of rows of 8-bit floats lie.
+
+    The largest numbers, sign left out: 0x7E is 448 in E4M3, and 0x7F NaN; 0x7B is 57344 in E5M2,
+    0x7C infinity, and what follows NaN.
+    """
+    top, nan = {"F8_E4M3": (0x7E, 0x7F), "F8_E5M2": (0x7B, 0x7C)}[dtype]
+    return CodeLayout(Form.BYTES, floats=True, top=top, nan=nan)
+
+
+def e2m1_layout() -> CodeLayout:
+    """Return where the codes of rows of 4-bit floats lie."""
+    return CodeLayout(Form.NIBBLES, floats=True)
 
 
 def _frozen(values: npt.NDArray[Any]) -> Floats:

@@ -10,9 +10,11 @@ import numpy.typing as npt
 from qassay.encodings.layers.base import Fit, Layer, LayerEncoding, Module, Part, Role
 from qassay.encodings.layers.canonical import Canonical, Floats
 from qassay.encodings.layers.claims import LayerClaim
+from qassay.encodings.layers.layout import CodeLayout
 from qassay.encodings.layers.narrow import (
     Parts,
     e2m1,
+    e2m1_layout,
     float8,
     groups_of,
     matrix_of,
@@ -90,6 +92,12 @@ class _NVFP4(LayerEncoding):
                 f"{cls.overall} is {shown(overall)}, which {verb}",
             ),
         )
+
+    @classmethod
+    def layout(cls, layer: Layer) -> CodeLayout | None:
+        """Return where the codes lie."""
+        del layer
+        return e2m1_layout()
 
     @classmethod
     def unpack(cls, layer: Layer, start: int = 0, stop: int | None = None) -> Canonical:
