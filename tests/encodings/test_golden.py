@@ -15,7 +15,7 @@ FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 BLOCK = [e for e in all_encodings().values() if issubclass(e, BlockEncoding)]
 EXPECTED = {
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
-    "IQ4_NL", "IQ4_XS", "MXFP4",
+    "IQ4_NL", "IQ4_XS", "MXFP4", "NVFP4",
 }  # fmt: skip
 DECODERS = {"reference": reference.dequantize, "fast": fast_decode.dequantize}
 

@@ -124,3 +124,10 @@ def test_api_takes_words(tmp_path):
 def test_fall_backs_have_shorter_blocks():
     for name, instead in FALLBACKS.items():
         assert by_id(instead).block < by_id(name).block
+
+
+def test_a_type_whose_scales_no_engine_foretells_is_no_target() -> None:
+    for word in ("NVFP4", "ggml.nvfp4"):
+        with pytest.raises(UsageError, match="no target called") as refused:
+            target(word)
+        assert "nvfp4" not in str(refused.value.expected)

@@ -70,7 +70,7 @@ def canonical_rows(encoding: type[BlockEncoding], raw: Bytes, columns: int) -> C
 def _scales(encoding: type[BlockEncoding], blocks: Blocks) -> npt.NDArray[Any]:
     field = encoding.scale_of(Role.SCALE)
     scale: npt.NDArray[Any] | None = None if field is None else getattr(blocks, field.name)
-    if encoding.sub_scales is None:
+    if encoding.sub_scales is None and not encoding.sub_fields:
         return np.ones((1, 1, 1), np.float32) if scale is None else scale
     return blocks.sc.astype(np.float32) if scale is None else scale * blocks.sc
 

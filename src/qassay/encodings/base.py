@@ -186,7 +186,8 @@ class Blocks:
 
     A scale field is float32 `[n, 1, 1]`; codes are `[n, groups, sub_block]`; integers of which
     a block has one per group are `[n, groups, 1]`. `q`, `sc` and `m` (where declared) are the
-    codes, sub-scales and sub-minimums with their fixed zero point subtracted.
+    codes, sub-scales and sub-minimums with their fixed zero point subtracted; `sc` is float32
+    where sub-scales are fields of their own.
     """
 
     def __init__(self, encoding: type[BlockEncoding], raw: Bytes) -> None:
@@ -199,6 +200,9 @@ class Blocks:
             field = encoding.scale_fields[name]
             return field.values[field.patterns_of(self._raw)].reshape(-1, 1, 1)
         part = encoding.parts.get(name)
+        if name == "sc" and encoding.sub_fields:
+            stored = [field.values[field.patterns_of(self._raw)] for field in encoding.sub_fields]
+            return self._shaped(np.stack(stored, axis=1))
         if part is not None:
             bits = part.bits(encoding.runs)
             return self._shaped(part.centred(bits.unpack(self._raw)))
@@ -222,6 +226,7 @@ class BlockEncoding(Encoding):
         sub_scales: Integers that scale groups inside the block, `b.sc` in the formula.
         sub_mins: Integers that `dmin` multiplies, `b.m` in the formula.
         sub_block: Weights that share a sub-scale; the whole block where it is left out.
+        sub_fields: The fields that each scale one sub-block, where sub-scales are no integers.
     """
 
     kind = "block"
@@ -233,6 +238,7 @@ class BlockEncoding(Encoding):
 
     group: ClassVar[int]
     scale_fields: ClassVar[dict[str, ScaleField]]
+    sub_fields: ClassVar[tuple[ScaleField, ...]]
     bits_fields: ClassVar[dict[str, BitsField]]
     runs: ClassVar[dict[str, Bits]]
     parts: ClassVar[dict[str, Codes]]
@@ -255,6 +261,7 @@ class BlockEncoding(Encoding):
         cls.block_bytes = offset
         cls.group = cls.sub_block or cls.block
         cls.scale_fields = {f.name: f for f in placed if isinstance(f, ScaleField)}
+        cls.sub_fields = tuple(f for f in cls.scale_fields.values() if f.role is Role.SUB_SCALE)
         cls.bits_fields = {f.name: f for f in placed if isinstance(f, BitsField)}
         cls.runs = {
             name: run for field in cls.bits_fields.values() for name, run in field.runs.items()
@@ -272,6 +279,8 @@ class BlockEncoding(Encoding):
                     expected=", ".join(cls.runs),
                     found=", ".join(unknown),
                 )
+        if cls.sub_fields and len(cls.sub_fields) * cls.group != cls.block:
+            raise DeclarationError(f"encoding {cls.id} does not have one scale for each sub-block")
         if cls.codes.bits(cls.runs).count != cls.block:
             raise DeclarationError(f"encoding {cls.id} does not hold one code per weight")
 

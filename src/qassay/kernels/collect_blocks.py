@@ -132,7 +132,7 @@ class BlockCollector:
         finite = patterns[(scale.health[patterns] & int(Health.NOT_FINITE)) == 0]
         if finite.size == 0:
             return
-        unsigned = scale.patterns // (2 if scale.format == "f16" else 1) - 1
+        unsigned = (scale.sign or scale.patterns) - 1
         magnitude = int((finite & unsigned).max())
         if magnitude and self.front.advances(scale.name, magnitude, start):
             chosen = (np.arange(scale.patterns) & unsigned) == magnitude
@@ -269,6 +269,9 @@ def _live(
     if scale.role is Role.MIN_SCALE:
         mins = Blocks(encoding, some).m.reshape(some.shape[0], -1)
         return np.asarray(mins.any(axis=1))
+    if scale.role is Role.SUB_SCALE:
+        first = encoding.sub_fields.index(scale) * encoding.group
+        codes = codes[:, first : first + encoding.group]
     blanks = {0, *encoding.codes.zeros(encoding.code_bits()), *encoding.codes.blank}
-    first = codes[:, :1]
-    return ~((codes == first).all(axis=1) & np.isin(first[:, 0], list(blanks)))
+    ends = codes[:, :1]
+    return ~((codes == ends).all(axis=1) & np.isin(ends[:, 0], list(blanks)))

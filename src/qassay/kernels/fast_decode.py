@@ -1,6 +1,6 @@
 """The fast decoder: one Numba function that decodes every block encoding from its declaration.
 
-    value = (d * sc) * table[q]  [+ m  |  - dmin * m]
+    value = (d * sc) * table[q]  [+ m  |  - dmin * m]     d is 1 where sub-scales stand alone
 
 Each product is exact in float32 (an f16 significand of 11 bits, at most 7 + 8 bits of integers),
 so the only rounding is that of the sum, and any order of the factors gives the same bits.
@@ -41,7 +41,7 @@ def _decode(
     mins = np.empty(groups, np.uint8)
     for block in range(n):
         at = block * stride
-        scale = _scale(raw, at, d, d_table)
+        scale = _scale(raw, at, d, d_table) if d[1] else np.float32(1)
         added = _scale(raw, at, offset, offset_table)
         dmin = _scale(raw, at, minimum, minimum_table)
         unpack(raw, at, q, codes)
@@ -87,6 +87,15 @@ def _integers(part: Codes | None, encoding: type[BlockEncoding]) -> tuple[Strips
     return strips_of(bits), np.ascontiguousarray(values, np.float32)
 
 
+def _sub_scales(encoding: type[BlockEncoding]) -> tuple[Strips, Floats]:
+    """Return strips and table of the sub-scales, be they integers or fields of a byte each."""
+    fields = encoding.sub_fields
+    if not fields:
+        return _integers(encoding.sub_scales, encoding)
+    rows = [[field.offset, 0, 0xFF, 0, index, 1] for index, field in enumerate(fields)]
+    return np.array(rows, np.int64), np.ascontiguousarray(fields[0].values)
+
+
 @per_encoding
 def _arguments(encoding: type[BlockEncoding]) -> tuple[Any, ...]:
     return (
@@ -94,7 +103,7 @@ def _arguments(encoding: type[BlockEncoding]) -> tuple[Any, ...]:
         encoding.block,
         *_field(encoding.scale_of(Role.SCALE)),
         *_integers(encoding.codes, encoding),
-        *_integers(encoding.sub_scales, encoding),
+        *_sub_scales(encoding),
         *_field(encoding.scale_of(Role.OFFSET)),
         *_field(encoding.scale_of(Role.MIN_SCALE)),
         *_integers(encoding.sub_mins, encoding),

@@ -130,8 +130,8 @@ def blank_blocks(encoding: type[BlockEncoding]) -> tuple[Bytes, tuple[Bytes, ...
     for field in encoding.scale_fields.values():
         if not (field.health & int(Health.ZERO)).any():
             return signs, ()
-        if field.format == "f16":
-            signs[field.offset + 1] = 0x80
+        if field.sign:
+            signs[field.offset + field.nbytes - 1] = 0x80
     bits = encoding.code_bits()
     blanks = {0, *encoding.codes.zeros(bits), *encoding.codes.blank}
     subs = {0} if encoding.sub_scales is None else {0, encoding.sub_scales.zero}

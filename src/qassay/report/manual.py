@@ -17,7 +17,12 @@ from qassay.report.document import Report
 from qassay.report.page import Column, Lines, Pairs, Section, Table
 from qassay.rules.base import Rule
 
-_ROLES = {Role.SCALE: "scale", Role.MIN_SCALE: "scale of the minimums", Role.OFFSET: "offset"}
+_ROLES = {
+    Role.SCALE: "scale",
+    Role.SUB_SCALE: "scale of a sub-block",
+    Role.MIN_SCALE: "scale of the minimums",
+    Role.OFFSET: "offset",
+}
 
 
 def rule_dict(rule: type[Rule]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ class ScaleNotFinite(TensorRule, code="Q201", name="scale-not-finite"):
     ## What it does
     Looks at every stored scale, minimum and offset (`d`, `dmin`, `m`, `e`) for bit patterns that
     are NaN or infinity, and in MXFP4 for exponents that overflow float32 under the block's codes.
+    In NVFP4 these are the bytes 0x7F and 0xFF, which ggml decodes to 0 and 480 without a word.
 
     ## Why it is bad
     One such block turns a whole output channel into NaN for every input, and the next layer's

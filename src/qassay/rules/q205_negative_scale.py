@@ -14,9 +14,10 @@ class NegativeScale(TensorRule, code="Q205", name="negative-scale"):
 
     ## What it does
     Counts negative scales in fields that are a maximum or a range by construction: `d` of Q8_0,
-    Q4_1, Q5_1, Q2_K, Q4_K and Q5_K, and `dmin`. In Q4_0, Q5_0, Q3_K, Q6_K and IQ4 the sign of `d`
+    Q4_1, Q5_1, Q2_K, Q4_K and Q5_K, and `dmin`; in NVFP4 sign bits, which ggml ignores and other
+    readers need not. In Q4_0, Q5_0, Q3_K, Q6_K and IQ4 the sign of `d`
     follows the largest weight, so half of the scales are negative there; that is not reported,
-    nor is a negative minimum `m`, nor -0.
+    nor is a negative minimum `m`, nor -0 in a type whose scales have a sign.
 
     ## Why it is bad
     All weights of the block have the wrong sign, if the sign bit was flipped; decoders do not

@@ -14,7 +14,7 @@ from typing import Protocol
 from qassay.core.container import StoredTensor
 from qassay.core.errors import UsageError
 from qassay.core.text import safe
-from qassay.encodings.base import Encoding, Ggml, PlainEncoding
+from qassay.encodings.base import BlockEncoding, Encoding, Ggml, PlainEncoding
 from qassay.encodings.registry import all_encodings, by_id
 from qassay.runtimes.targets_recipes import RECIPES, Layout, keeps_float
 
@@ -163,7 +163,7 @@ def target(word: str, group_size: int | None = None) -> Target:
         encoding = by_id(name)
     except KeyError:
         encoding = None
-    if encoding is None or encoding.kind in ("integer", "layer"):
+    if encoding is None or not _can_be_meant(encoding):
         raise UsageError(
             f"--to: there is no target called {safe(name, 40)}",
             expected=", ".join(known_targets()),
@@ -175,8 +175,15 @@ def target(word: str, group_size: int | None = None) -> Target:
 def known_targets() -> list[str]:
     """Return every word that `--to` takes, encodings by id."""
     every = all_encodings().values()
-    floats = [found.id for found in every if found.kind not in ("integer", "layer")]
-    return [*floats, *RECIPES, *_GROUPED]
+    return [*(found.id for found in every if _can_be_meant(found)), *RECIPES, *_GROUPED]
+
+
+def _can_be_meant(encoding: type[Encoding]) -> bool:
+    """Tell whether it can be foretold what becomes of floats in an encoding."""
+    if encoding.kind in ("integer", "layer"):
+        return False
+    # No engine here writes 8-bit scales of sub-blocks (NVFP4), and they are not f16 either.
+    return not (issubclass(encoding, BlockEncoding) and encoding.sub_fields)
 
 
 def parse_targets(words: Iterable[str], group_size: int | None = None) -> tuple[Target, ...]:
