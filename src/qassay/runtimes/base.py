@@ -97,8 +97,8 @@ class Engine:
             kernels: `fast` or `reference`; the bytes are the same.
 
         Raises:
-            UsageError: The engine does not write that encoding, or K is not a whole number of
-                blocks, or importance has another length.
+            UsageError: The engine does not write that encoding, or the array is no rows of
+                numbers, or K is not a whole number of blocks, or importance has another length.
         """
         encoding = by_id(to) if isinstance(to, str) else to
         route = cls.routes.get(encoding.id)
@@ -108,14 +108,20 @@ class Engine:
                 expected=", ".join(sorted(cls.routes)),
                 found=encoding.id,
             )
-        weights = np.atleast_2d(np.ascontiguousarray(rows, np.float32))
+        weights = np.atleast_2d(_numbers(rows, "weights"))
+        if weights.ndim != 2:
+            raise UsageError(
+                "what is given as weights holds no rows",
+                expected="an array of one or two axes",
+                found=f"shape {list(weights.shape)}",
+            )
         if weights.shape[1] % encoding.block:
             raise UsageError(
                 f"rows of {weights.shape[1]} weights are no whole number of {encoding.id} blocks",
                 expected=f"a multiple of {encoding.block}",
                 found=str(weights.shape[1]),
             )
-        given = None if importance is None else np.ascontiguousarray(importance, np.float32)
+        given = None if importance is None else _numbers(importance, "importance")
         if given is not None and given.shape != (weights.shape[1],):
             raise UsageError(
                 "importance has another length than a row",
@@ -124,6 +130,29 @@ class Engine:
             )
         chosen = route.fast if kernels == "fast" and route.fast else route.reference
         return chosen(weights, given if route.takes_importance else None)
+
+
+def _numbers(values: npt.ArrayLike, what: str) -> Floats:
+    """Return real numbers of any type as a float32 array.
+
+    Raises:
+        UsageError: The values are no array of real numbers.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise UsageError(
+            f"what is given as {what} is no array", expected="rows of one length", found=str(error)
+        ) from error
+    # Of other people's types (bfloat16) NumPy knows whether they become float32.
+    if array.dtype.kind not in "fiub" and not np.can_cast(array.dtype, np.float32):
+        raise UsageError(
+            f"what is given as {what} holds no real numbers",
+            expected="floats, integers or booleans",
+            found=str(array.dtype),
+        )
+    with np.errstate(all="ignore"):  # beyond float32 is infinite, and a NaN may be a signalling one
+        return np.ascontiguousarray(array, np.float32)
 
 
 def describe(engine: type[Engine]) -> dict[str, Any]:
