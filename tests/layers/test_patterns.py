@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qassay.encodings.layers.patterns import Glob, Pattern, PatternError
+from qassay.encodings.layers.patterns import Glob, Pattern, PatternError, PatternSet
 
 ALPHABET = "ab.1|()*+?$^[]-{2,}\\d_:!="
+
+
+def matches(pattern: Pattern, name: str) -> bool | None:
+    found = PatternSet([pattern]).first(name)
+    return None if found is None else found == 0
+
+
 NAMES = st.text("ab.1_-", max_size=8)
 
 
@@ -27,7 +34,7 @@ def test_says_what_re_says(text: str, name: str, search: bool) -> None:
         warnings.simplefilter("ignore", FutureWarning)  # `[[`, `--` in a class
         theirs = re.compile(text)
     found = theirs.search(name) if search else theirs.match(name)
-    assert pattern.matches(name) is (found is not None)
+    assert matches(pattern, name) is (found is not None)
 
 
 @settings(max_examples=1000, deadline=None)
@@ -39,11 +46,11 @@ def test_says_what_fnmatch_says(text: str, name: str) -> None:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        assert glob.matches(name) is fnmatch.fnmatchcase(name, text)
+        assert matches(glob, name) is fnmatch.fnmatchcase(name, text)
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "matches"),
+    ("text", "name", "fits"),
     [
         (r".*\.(18|20)\..*(down|gate).*", "model.layers.18.mlp.gate_proj", True),
         (r".*\.(18|20)\..*(down|gate).*", "model.layers.17.mlp.gate_proj", False),
@@ -54,9 +61,9 @@ def test_says_what_fnmatch_says(text: str, name: str) -> None:
         (r"^a|b", "b", True),
     ],
 )
-def test_real_patterns(text: str, name: str, matches: bool) -> None:
-    assert (re.match(text, name) is not None) is matches
-    assert Pattern(text).matches(name) is matches
+def test_real_patterns(text: str, name: str, fits: bool) -> None:
+    assert (re.match(text, name) is not None) is fits
+    assert matches(Pattern(text), name) is fits
 
 
 @pytest.mark.parametrize(
@@ -70,19 +77,29 @@ def test_what_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", [r"(a|aa)+$", r"(.*.*.*)*x", r"(a*)*$", r"(a?){60}a{60}"])
 def test_no_backtracking(text: str) -> None:
-    machine = Pattern(text)
-    assert machine.matches("a" * 500 + "b") in (False, True)
-    assert machine._machine.work < 150_000
+    machine = PatternSet([Pattern(text)])
+    assert machine.first("a" * 500 + "b") in (0, -1)
+    assert machine.work < 300_000
 
 
 def test_work_is_bounded() -> None:
-    pattern = Pattern("(a|b)*a" + "(a|b)" * 60)
-    found = {pattern.matches(format(i * 2654435761 % 2**200, "0200b").translate({48: "a", 49: "b"}))
-             for i in range(1, 40)}  # fmt: skip
-    assert pattern._machine.work < 400_000
-    assert found <= {True, False, None}
+    machine = PatternSet([Pattern("(a|b)*a" + "(a|b)" * 60 + "c")])
+    found = set()
+    for seed in range(1, 400):
+        bits = format(pow(3, seed, 2**200), "0200b")
+        found.add(machine.first(bits.translate({48: "a", 49: "b"})))
+    assert machine.work < 4_000_000
+    assert None in found
+
+
+def test_the_first_of_several_counts() -> None:
+    texts = [r".*x$", r"^(?!.*gate).*mlp", r".*mlp\.gate", r".*"]
+    machine = PatternSet([Pattern(text) for text in texts])
+    names = ["a.mlp.x", "a.mlp.up", "a.mlp.gate", "b"]
+    assert [machine.first(name) for name in names] == [0, 1, 2, 3]
+    assert PatternSet([]).first("a") == -1
 
 
 def test_names_that_are_not_plain_text_are_not_known() -> None:
-    assert Pattern(".*").matches("é") is None
-    assert Pattern(".*").matches("a\n") is None
+    assert matches(Pattern(".*"), "é") is None
+    assert matches(Pattern(".*"), "a\n") is None

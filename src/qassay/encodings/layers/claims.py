@@ -159,13 +159,12 @@ def claims_of(container: Container) -> Claims:
     if not found:
         odd = config_defects(container)
         return Claims(known=not odd, defects=tuple(odd))
-    letters = sum(len(tensor.name) for tensor in container.tensors)
     tied = is_tied(container)
     defects = config_defects(container)
     readings: list[tuple[Configuration, Reading | None]] = []
     for configuration in found:
         notes = Notes(configuration.path)
-        reading = _read(configuration, notes, letters, tied=tied)
+        reading = _read(configuration, notes, tied=tied)
         readings.append((configuration, reading))
         # The same contradiction in a copy of the configuration is one contradiction.
         said = {defect.message for defect in defects}
@@ -186,9 +185,7 @@ def claims_of(container: Container) -> Claims:
     )
 
 
-def _read(
-    configuration: Configuration, notes: Notes, letters: int, *, tied: bool
-) -> Reading | None:
+def _read(configuration: Configuration, notes: Notes, *, tied: bool) -> Reading | None:
     known = _READERS.get(family_of(configuration.method))
     if known is None:
         return None
@@ -196,7 +193,7 @@ def _read(
     module = importlib.import_module(f"qassay.encodings.layers.{known[0]}")
     read = cast("Callable[..., Reading]", getattr(module, known[1]))
     view = View(configuration.raw, configuration.key, notes)
-    return read(view, Context(configuration.method, letters, tied))
+    return read(view, Context(configuration.method, tied))
 
 
 def _disagreements(

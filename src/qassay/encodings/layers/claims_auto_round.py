@@ -29,7 +29,7 @@ def read(view: View, context: Context) -> Reading:
     base = LayerClaim(method=context.method, format=layout, source=view.source)
     default = _facts(view, replace(base, quantized=True))
     _check(view, default)
-    return Reading(default, _AutoRound(view, context, base, default))
+    return Reading(default, _AutoRound(view, base, default))
 
 
 def _facts(view: View, claim: LayerClaim) -> LayerClaim:
@@ -100,39 +100,38 @@ def _check(view: View, claim: LayerClaim) -> None:
 class _AutoRound:
     """What an AutoRound configuration says of a module."""
 
-    def __init__(self, view: View, context: Context, base: LayerClaim, default: LayerClaim) -> None:
+    def __init__(self, view: View, base: LayerClaim, default: LayerClaim) -> None:
         self._base, self._default = base, default
-        notes, letters = view.notes, context.letters
+        notes = view.notes
         self._key = view.first("block_name_to_quantize", "to_quant_block_names") or ""
         words = view.words(self._key) if self._key else []
         blocks = [name.strip() for word in words for name in word.split(",") if name.strip()]
-        self._blocks = Entries(blocks, "tree", notes, view.at(self._key), letters)
+        self._blocks = Entries(blocks, "tree", notes, view.at(self._key))
         self._left_key = view.first("modules_to_not_convert") or ""
         left = view.words(self._left_key) if self._left_key else []
-        self._left = Entries(left, "tree", notes, view.at(self._left_key), letters)
+        self._left = Entries(left, "tree", notes, view.at(self._left_key))
         self._named: dict[str, tuple[LayerClaim, str]] = {}
-        self._patterns: list[tuple[Entries, LayerClaim, str]] = []
+        self._patterns: dict[str, tuple[LayerClaim, str]] = {}
         extra = view.view("extra_config")
         for name, inner in () if extra is None else extra.views():
             claim = _facts(inner, default)
             self._named.setdefault(name, (claim, name))
             self._named.setdefault(core(name), (claim, name))
             if not name.replace(".", "").replace("_", "").isalnum():
-                share = letters * max(1, len(self._patterns))
-                at = view.at("extra_config")
-                entries = Entries([f"re:{name}"], "exact", notes, at, share, search=True)
-                self._patterns.append((entries, claim, name))
+                self._patterns.setdefault(f"re:{name}", (claim, name))
+        at = view.at("extra_config")
+        self._matched = Entries(self._patterns, "exact", notes, at, search=True)
 
     def _override(self, module: str) -> tuple[LayerClaim | None, str]:
         """Return what `extra_config` says of a module; a claim of nothing where it is not read."""
         found = self._named.get(module) or self._named.get(core(module))
         if found:
             return found
-        for entries, claim, name in self._patterns:
-            seen, _ = entries.find(module)
-            if seen is not False:
-                return (claim if seen else self._base), name
-        return None, ""
+        seen, entry = self._matched.first(module)
+        if seen is False:
+            return None, ""
+        claim, name = self._patterns[entry]
+        return (claim if seen else self._base), name
 
     def __call__(self, module: str) -> LayerClaim:
         base = self._base

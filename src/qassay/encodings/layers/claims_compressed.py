@@ -47,11 +47,11 @@ def read(view: View, context: Context) -> Reading:
     groups: list[_Group] = []
     listed = view.view("config_groups")
     for name, value in () if listed is None else listed.raw.items():
-        made = _group(listed, name, value, base, context) if listed is not None else None
+        made = _group(listed, name, value, base) if listed is not None else None
         if made is not None:
             groups.append(made)
     ignore = view.words("ignore")
-    left = Entries(ignore, "exact", view.notes, view.at("ignore"), context.letters)
+    left = Entries(ignore, "exact", view.notes, view.at("ignore"))
     of = _Compressed(base, groups, left, context, all_left=not _LINEAR.isdisjoint(ignore))
     default = groups[0].claim if len(groups) == 1 else base
     return Reading(default, of, kv_cache(view))
@@ -88,28 +88,26 @@ def kv_algo(view: View) -> dict[str, Any] | None:
     return _kv_word(view.word("kv_cache_quant_algo"))
 
 
-def _group(
-    listed: View, name: str, value: object, base: LayerClaim, context: Context
-) -> _Group | None:
+def _group(listed: View, name: str, value: object, base: LayerClaim) -> _Group | None:
     if isinstance(value, list):  # a scheme by its name, with the targets alone
         targets = listed.words(name)
         claim = replace(base, quantized=True, source=listed.at(name))
-        return _made(targets, claim, listed, name, context)
+        return _made(targets, claim, listed, name)
     inner = listed.view(name)
     if inner is None:
         return None
     claim = weights_claim(inner, base)
-    return _made(inner.words("targets"), claim, inner, "targets", context)
+    return _made(inner.words("targets"), claim, inner, "targets")
 
 
-def _made(targets: list[str], claim: LayerClaim, view: View, key: str, context: Context) -> _Group:
+def _made(targets: list[str], claim: LayerClaim, view: View, key: str) -> _Group:
     plain = [target for target in targets if not target.startswith("re:")]
     wild = [target for target in targets if target.startswith("re:")]
     linear = not _LINEAR.isdisjoint(plain)
-    names, at = context.letters, view.at(key)
+    at = view.at(key)
     return _Group(
-        Entries(plain, "exact", view.notes, at, names),
-        Entries(wild, "exact", view.notes, at, names),
+        Entries(plain, "exact", view.notes, at),
+        Entries(wild, "exact", view.notes, at),
         linear,
         claim,
     )

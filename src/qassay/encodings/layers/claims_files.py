@@ -23,12 +23,10 @@ class Context:
 
     Attributes:
         method: As written, or as the keys tell.
-        letters: Characters of all names together: what matching one pattern costs.
         tied: Whether the head is the embedding, and so no layer of its own.
     """
 
     method: str
-    letters: int
     tied: bool
 
 

@@ -42,7 +42,7 @@ def read_fp8(view: View, context: Context) -> Reading:
         scale_dtype=view.word("scale_fmt"),
         activations=scheme,
     )
-    return Reading(default, _Listed(view, context, base, default, experts=False))
+    return Reading(default, _Listed(view, base, default, experts=False))
 
 
 def read_mxfp4(view: View, context: Context) -> Reading:
@@ -66,7 +66,7 @@ def read_mxfp4(view: View, context: Context) -> Reading:
             expected=32,
             found=size,
         )
-    return Reading(default, _Listed(view, context, base, default, experts=True))
+    return Reading(default, _Listed(view, base, default, experts=True))
 
 
 class _Listed:
@@ -75,7 +75,6 @@ class _Listed:
     def __init__(
         self,
         view: View,
-        context: Context,
         base: LayerClaim,
         default: LayerClaim,
         *,
@@ -84,7 +83,7 @@ class _Listed:
         self._base, self._default, self._experts = base, default, experts
         self._key = view.first("modules_to_not_convert", "ignored_layers") or ""
         words = view.words(self._key) if self._key else []
-        self._left = Entries(words, "tree", view.notes, view.at(self._key), context.letters)
+        self._left = Entries(words, "tree", view.notes, view.at(self._key))
 
     def __call__(self, module: str) -> LayerClaim:
         kind = kind_of(module)

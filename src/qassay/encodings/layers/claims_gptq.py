@@ -55,7 +55,7 @@ def read_gptq(view: View, context: Context) -> Reading:
     view.word("pack_dtype")
     base = LayerClaim(method=context.method, format=layout, source=view.source)
     default = integer_facts(view, replace(base, kind="int", quantized=True))
-    return Reading(default, _Gptq(view, context, base, default))
+    return Reading(default, _Gptq(view, base, default))
 
 
 def _bare(base: LayerClaim, quantized: bool | None, source: str, because: str = "") -> LayerClaim:
@@ -65,43 +65,36 @@ def _bare(base: LayerClaim, quantized: bool | None, source: str, because: str = 
 class _Gptq:
     """What a GPTQ configuration says of a module."""
 
-    def __init__(self, view: View, context: Context, base: LayerClaim, default: LayerClaim) -> None:
+    def __init__(self, view: View, base: LayerClaim, default: LayerClaim) -> None:
         self._view, self._base, self._default = view, base, default
         self._head = view.flag("lm_head")
-        self._rules: list[tuple[Entries, LayerClaim | None, str]] = []
+        self._rules: dict[str, tuple[LayerClaim | None, str]] = {}
         dynamic = view.view("dynamic")
-        if dynamic is not None:
-            self._read_rules(dynamic, context.letters)
+        for rule, inner in () if dynamic is None else dynamic.views():
+            pattern = rule[2:] if rule[:2] in ("+:", "-:") else rule
+            change = None if rule.startswith("-:") else integer_facts(inner, default)
+            self._rules.setdefault(f"re:{pattern}", (change, rule))
+        self._matched = Entries(self._rules, "exact", view.notes, view.at("dynamic"))
         self._listed = view.first("modules_in_block_to_quantize")
-        self._inside = self._entries("modules_in_block_to_quantize", context)
+        self._inside = self._entries("modules_in_block_to_quantize")
         self._left_key = view.first("modules_to_not_convert", "ignored_layers") or ""
-        self._left = self._entries(self._left_key, context)
+        self._left = self._entries(self._left_key)
 
-    def _entries(self, key: str, context: Context) -> Entries:
+    def _entries(self, key: str) -> Entries:
         view = self._view
         words = view.words(key) if key else ()
-        return Entries(words, "tree", view.notes, view.at(key), context.letters)
-
-    def _read_rules(self, dynamic: View, letters: int) -> None:
-        # All the patterns share what one list may cost.
-        share = letters * max(1, len(dynamic.raw))
-        for rule, inner in dynamic.views():
-            pattern = rule[2:] if rule[:2] in ("+:", "-:") else rule
-            at = self._view.at("dynamic")
-            entries = Entries([f"re:{pattern}"], "exact", self._view.notes, at, share)
-            change = None if rule.startswith("-:") else integer_facts(inner, self._default)
-            self._rules.append((entries, change, rule))
+        return Entries(words, "tree", view.notes, view.at(key))
 
     def __call__(self, module: str) -> LayerClaim:
         kind = kind_of(module)
         named = self._base.source
-        for entries, change, rule in self._rules:
-            seen, _ = entries.find(module)
-            if seen is None:
-                return _bare(self._base, None, f"{named}.dynamic", rule)
-            if seen and change is None:
-                return _bare(self._base, False, f"{named}.dynamic", rule)
-            if seen and change is not None and kind not in ("norm", "embedding", "conv"):
+        seen, entry = self._matched.first(module)
+        if seen is not False:
+            change, rule = self._rules[entry]
+            left = seen is None or change is None
+            if left or kind not in ("norm", "embedding", "conv"):
+                if left or change is None:
+                    return _bare(self._base, False if seen else None, f"{named}.dynamic", rule)
                 head = kind == "head" and not self._head
                 quantized = None if head or not in_layer(module) else True
                 return replace(change, source=f"{named}.dynamic", because=rule, quantized=quantized)
@@ -111,8 +104,8 @@ class _Gptq:
         if kind == "head":
             if self._head:
                 return replace(self._default, source=f"{named}.lm_head", because="lm_head")
-            left = None if self._head is None else False
-            return _bare(self._base, left, f"{named}.lm_head", "" if left is None else "lm_head")
+            because = "" if self._head is None else "lm_head"
+            return _bare(self._base, self._head, f"{named}.lm_head", because)
         if kind != "linear" or not in_layer(module):
             return self._base
         if self._listed and self._inside:
@@ -141,7 +134,7 @@ def read_awq(view: View, context: Context) -> Reading:
         default = replace(default, symmetric=not zero_point)
     key = view.first("modules_to_not_convert", "ignored_layers") or ""
     words = view.words(key) if key else []
-    left = Entries(words, "part", view.notes, view.at(key), context.letters)
+    left = Entries(words, "part", view.notes, view.at(key))
 
     def of(module: str) -> LayerClaim:
         kind = kind_of(module)

@@ -61,7 +61,7 @@ def read(view: View, context: Context) -> Reading:
     inner = [group for _, group in groups.views()] if groups is not None else []
     if len(inner) == 1 and algo.upper() != _MIXED:
         default = _with_group(view, default, inner[0])
-    of = _Modelopt(view, context, base, default)
+    of = _Modelopt(view, base, default)
     return Reading(default, of, kv_algo(view) or kv_cache(view))
 
 
@@ -120,12 +120,12 @@ def _with_group(view: View, claim: LayerClaim, group: View) -> LayerClaim:
 class _Modelopt:
     """What a modelopt configuration says of a module."""
 
-    def __init__(self, view: View, context: Context, base: LayerClaim, default: LayerClaim) -> None:
+    def __init__(self, view: View, base: LayerClaim, default: LayerClaim) -> None:
         self._base, self._default = base, default
         self._key = view.first("exclude_modules", "ignore") or ""
         words = view.words(self._key) if self._key else []
-        notes, letters = view.notes, context.letters
-        self._left = Entries(words, "glob", notes, view.at(self._key), letters)
+        notes = view.notes
+        self._left = Entries(words, "glob", notes, view.at(self._key))
         self._layers: dict[str, LayerClaim] = {}
         layers = view.view("quantized_layers")
         for name, inner in () if layers is None else layers.views():
@@ -133,7 +133,7 @@ class _Modelopt:
             own = replace(base, quantized=True, source=view.at("quantized_layers"))
             self._layers[name] = _algo_claim(inner, own, algo)
         at = view.at("quantized_layers")
-        self._listed = Entries(self._layers, "tree", notes, at, letters)
+        self._listed = Entries(self._layers, "tree", notes, at)
         self._mixed = layers is not None or base.format.upper() == _MIXED
 
     def __call__(self, module: str) -> LayerClaim:

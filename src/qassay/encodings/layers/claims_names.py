@@ -27,12 +27,13 @@ from collections.abc import Iterable
 
 from qassay.core.text import safe
 from qassay.encodings.layers.claims_values import Notes
-from qassay.encodings.layers.patterns import Glob, Pattern, PatternError
+from qassay.encodings.layers.patterns import Glob, Pattern, PatternError, PatternSet
 
-LONGEST_NAME = 512
+LONGEST_NAME = 256
 _MOST_PARTS = 40
 _MOST_PATTERNS = 256
-_MOST_STEPS = 100_000_000
+_MOST_AHEAD = 16
+_MOST_LOOSE = 64
 _WRAPPERS = frozenset({"model", "language_model", "base_model"})
 _PREFIXES = ("", "model.", "language_model.", "model.language_model.", "language_model.model.")
 _WILD = frozenset("*?[](){}|^$+\\")
@@ -104,6 +105,38 @@ def siblings(module: str) -> tuple[list[str], list[str]]:
     )
 
 
+class _Together:
+    """Some of the patterns of a list, matched together.
+
+    Args:
+        patterns: The list: entries, patterns, and whether to try wrappers in front of a name.
+        spelled: Only patterns whose entry spells this.
+        wrapped: Only patterns to try with wrappers, or only the others.
+    """
+
+    def __init__(
+        self, patterns: list[tuple[str, Pattern, bool]], spelled: str, wrapped: bool
+    ) -> None:
+        self._numbers = [
+            number
+            for number, (entry, _, which) in enumerate(patterns)
+            if which is wrapped and spelled in entry
+        ]
+        self.entries = [patterns[number][0] for number in self._numbers]
+        self.patterns = PatternSet([patterns[number][1] for number in self._numbers])
+        self._prefixes = _PREFIXES if wrapped else ()
+
+    def find(self, module: str, bare: str) -> int | None:
+        """Return the number in the list of the first pattern that fits, -1 for none."""
+        numbers = [self.patterns.first(module)]
+        if numbers[0] == -1:
+            numbers += [self.patterns.first(prefix + bare) for prefix in self._prefixes]
+        known = [number for number in numbers if number is not None and number >= 0]
+        if known:
+            return self._numbers[min(known)]
+        return None if None in numbers else -1
+
+
 class Entries:
     """A list of module names and patterns.
 
@@ -112,7 +145,6 @@ class Entries:
         how: `exact` (compressed-tensors), `tree`, `part` (AWQ) or `glob` (modelopt).
         notes: Takes the patterns that are not read.
         key: Where the list stands.
-        names: Characters of all module names together: what one pattern costs.
         search: Whether patterns match anywhere in a name.
     """
 
@@ -122,22 +154,24 @@ class Entries:
         how: str,
         notes: Notes,
         key: str,
-        names: int,
         *,
         search: bool = False,
     ) -> None:
         self._how = how
         self._notes, self._key, self._search = notes, key, search
-        self._left = min(_MOST_PATTERNS, max(1, _MOST_STEPS // max(names, 1)))
+        self._room = PatternSet.MOST_TOGETHER
         self._literal: dict[str, str] = {}
         self._starts: dict[str, str] = {}
         self._patterns: list[tuple[str, Pattern, bool]] = []
+        self._aheads = 0
         self.unread: str = ""
-        for entry in entries:
+        self._order = {entry: number for number, entry in enumerate(entries)}
+        for entry in self._order:
             self._add(entry)
         self._start_list = tuple(self._starts)
         loose = self._literal if how == "part" else ()
-        self._loose = [entry for entry in loose if not entry.startswith("<")][:_MOST_PATTERNS]
+        self._loose = [entry for entry in loose if not entry.startswith("<")][:_MOST_LOOSE]
+        self._sets: dict[str, list[_Together]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._literal or self._starts or self._patterns or self.unread)
@@ -152,9 +186,9 @@ class Entries:
             for start in (entry[:-1], core(entry)[:-1]):
                 self._starts.setdefault(start, entry)
             return
-        self._left -= 1
         try:
-            self._patterns.append(self._pattern(entry.removeprefix("re:"), entry))
+            made = self._pattern(entry.removeprefix("re:"), entry)
+            self._take_room(made[1])
         except PatternError as error:
             if not self.unread:
                 self.unread = entry
@@ -164,10 +198,17 @@ class Entries:
                 expected="a pattern that can be matched safely",
                 found=entry,
             )
+        else:
+            self._patterns.append(made)
+
+    def _take_room(self, pattern: Pattern) -> None:
+        self._room -= pattern.size
+        self._aheads += bool(pattern.ahead)
+        many = len(self._patterns) >= _MOST_PATTERNS or self._aheads > _MOST_AHEAD
+        if self._room < 0 or many:
+            raise PatternError("there are too many patterns")
 
     def _pattern(self, text: str, entry: str) -> tuple[str, Pattern, bool]:
-        if self._left < 0:
-            raise PatternError("there are too many patterns")
         # What depends on the wrappers in front is tried with each of them.
         wrapped = bool(re.search(r"model|^\^|^[A-Za-z]", text)) and not self._search
         if self._how == "glob":
@@ -199,6 +240,13 @@ class Entries:
             return None, entry
         return (None, self.unread) if self.unread else (False, "")
 
+    def first(self, module: str) -> tuple[bool | None, str]:
+        """Return as `find` does, for a list whose order counts: what is unread may come before."""
+        seen, entry = self.find(module)
+        if seen and self.unread and self._order[self.unread] < self._order[entry]:
+            return None, self.unread
+        return seen, entry
+
     def _one(self, module: str, *, joined: bool = False) -> tuple[bool | None, str]:
         """Look for one name; a pattern means a `joined` matrix only if it spells its name.
 
@@ -217,21 +265,29 @@ class Entries:
         if entry is not None:
             return True, entry
         open_entry = ""
-        for entry, pattern, wrapped in self._patterns:
-            if spelled not in entry:
-                continue
-            found = pattern.matches(module)
-            if not found and wrapped:
-                for prefix in _PREFIXES:
-                    found = pattern.matches(prefix + bare)
-                    if found:
-                        break
-            if found:
-                return True, entry
-            open_entry = entry if found is None else open_entry
+        best = len(self._patterns)
+        for patterns in self._together(spelled):
+            number = patterns.find(module, bare)
+            if number is None:
+                open_entry = patterns.entries[0]
+            elif number >= 0:
+                best = min(best, number)
+        if best < len(self._patterns):
+            return True, self._patterns[best][0]
         if not open_entry:
             open_entry = next((entry for entry in self._loose if entry in module), "")
         return (None, open_entry) if open_entry else (False, "")
+
+    def _together(self, spelled: str) -> list[_Together]:
+        """Return the patterns that spell a word, those to try with wrappers by themselves."""
+        sets = self._sets.get(spelled)
+        if sets is None:
+            sets = self._sets[spelled] = [
+                made
+                for which in (False, True)
+                if (made := _Together(self._patterns, spelled, which)).entries
+            ]
+        return sets
 
     def _inside(self, module: str, bare: str) -> str | None:
         """Return the entry that names a module around this one, or the last parts of its name."""
