@@ -25,9 +25,13 @@ from qassay.compare.weights import (
     rows_of,
 )
 from qassay.core.container import Container
+from qassay.core.errors import InputError
 
 _PEEK = 8
 """Rows by which weights are told apart when another one's are looked for."""
+
+_ROTATED = ("q_proj", "k_proj", "attn_q.", "attn_k.")
+"""What is in the names of tensors whose rows llama.cpp's converter may permute."""
 
 Progress = Callable[[int], None]
 
@@ -47,7 +51,7 @@ def compare_containers(a: Container, b: Container, progress: Progress | None = N
     one, two = entries_of(a), entries_of(b)
     found = Comparison((a.path, b.path), metadata=metadata_differences(a, b))
     context = Context(one.gguf != two.gguf, heads_of(a, b))
-    known = _Known(one)
+    known = Known(one)
     for match in matches(one, two):
         if match.a is None or match.b is None:
             _alone(found, match, one, two)
@@ -79,7 +83,7 @@ def _alone(found: Comparison, match: Match, one: Entries, two: Entries) -> None:
     )
 
 
-def compare_entries(match: Match, context: Context, known: _Known) -> Pair:
+def compare_entries(match: Match, context: Context, known: Known) -> Pair:
     """Compare two entries that belong together."""
     a, b = match.a, match.b
     assert a is not None  # noqa: S101 - the caller looked
@@ -94,16 +98,26 @@ def compare_entries(match: Match, context: Context, known: _Known) -> Pair:
         nbytes=_nbytes(a) + _nbytes(b),
     )
     reason = _incomparable(a, b)
+    if not reason:
+        try:
+            _compare(a, b, pair, context, known)
+        except InputError as error:  # a file shrank, or is gone
+            reason = error.message
     if reason:
         pair.relation, pair.reason = "not-compared", reason
-    elif isinstance(a, Plain) and isinstance(b, Plain):
-        if _squeezed(a.shape) != _squeezed(b.shape):
-            _other_shape(pair, a.shape, b.shape)
-        else:
-            compare_plain(a, b, pair)
-    else:
-        _compare_weights(a, b, pair, context, known)  # type: ignore[arg-type]
+        pair.transformations, pair.difference = (), None
     return pair
+
+
+def _compare(a: Entry, b: Entry, pair: Pair, context: Context, known: Known) -> None:
+    """Fill in what became of two entries of one kind."""
+    q_or_k = any(part in pair.name for part in _ROTATED)
+    if not isinstance(a, Plain) or not isinstance(b, Plain):
+        _compare_weights(a, b, pair, context, known, q_or_k=q_or_k)  # type: ignore[arg-type]
+    elif _squeezed(a.shape) != _squeezed(b.shape):
+        _other_shape(pair, a.shape, b.shape)
+    else:
+        compare_plain(a, b, pair, context.heads if q_or_k and context.converted else ())
 
 
 def _nbytes(entry: Entry) -> int:
@@ -136,7 +150,9 @@ def _other_shape(pair: Pair, one: tuple[int, ...], two: tuple[int, ...]) -> None
     pair.notes.append(f"shapes differ: {list(one)} against {list(two)}")
 
 
-def _compare_weights(a: Weight, b: Weight, pair: Pair, context: Context, known: _Known) -> None:
+def _compare_weights(
+    a: Weight, b: Weight, pair: Pair, context: Context, known: Known, *, q_or_k: bool
+) -> None:
     if a.shape != b.shape and _squeezed(a.shape) != _squeezed(b.shape):
         _other_shape(pair, a.shape, b.shape)
         return
@@ -153,7 +169,6 @@ def _compare_weights(a: Weight, b: Weight, pair: Pair, context: Context, known: 
     if not found.weights.different and not found.comparable:
         pair.notes.append(f"encodings differ ({a.label}, {b.label}), every decoded weight is equal")
         return
-    q_or_k = any(part in pair.name for part in ("q_proj", "k_proj", "attn_q", "attn_k"))
     told = explain(sides, found, context, q_or_k=q_or_k)
     if told is None and not found.weights.different:
         told = (_SAME_VALUES,)
@@ -168,7 +183,7 @@ def _compare_weights(a: Weight, b: Weight, pair: Pair, context: Context, known: 
     pair.other = known.holds(b, pair.name)
 
 
-class _Known:
+class Known:
     """The first side's weights by what their first rows hold, looked up when one is different."""
 
     def __init__(self, entries: Entries) -> None:

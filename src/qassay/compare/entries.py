@@ -21,8 +21,9 @@ from qassay.compare.weights import (
     is_quantized,
 )
 from qassay.core.container import Container, StoredTensor
+from qassay.core.errors import InputError
 from qassay.encodings.base import BlockEncoding, PlainEncoding
-from qassay.encodings.layers import Role, assemble
+from qassay.encodings.layers import Layer, Role, assemble
 from qassay.encodings.registry import for_stored_type
 
 _MOST_EXPERTS = 4096
@@ -58,8 +59,8 @@ def entries_of(container: Container) -> Entries:
     for tensor in container.tensors:
         layer = placed.get(id(tensor))
         if layer is not None:
-            found.add(f"{layer.module}.weight" if layer.module else tensor.name,
-                      LayerWeight.of(layer))  # fmt: skip
+            name = f"{layer.module}.weight" if layer.module else tensor.name
+            found.add(name, _layer_entry(layer))
             for part, stored in layer.parts.items():
                 if layer.encoding.part(part).role is Role.ACTIVATION:
                     _add_loose(found, stored, {})
@@ -71,6 +72,13 @@ def entries_of(container: Container) -> Entries:
     for name in scales:
         found.by_name.pop(name, None)
     return found
+
+
+def _layer_entry(layer: Layer) -> Entry:
+    try:
+        return LayerWeight.of(layer)
+    except InputError as error:  # the file shrank, or is gone
+        return Unread(layer.codes, error.message)
 
 
 def _add_loose(found: Entries, tensor: StoredTensor, scales: Mapping[str, StoredTensor]) -> None:
@@ -117,7 +125,7 @@ def _whole(
     tensor: StoredTensor, encoding: type[BlockEncoding], scales: Mapping[str, StoredTensor]
 ) -> Whole | None:
     stored = scales.get(f"{names.split(tensor.name)[0]}.scale")
-    experts = tensor.shape[0] if len(tensor.shape) > 2 else 1
+    experts = tensor.shape[0] if len(tensor.shape) == 3 else 1
     if stored is not None and stored.size in (1, experts):
         return Whole(np.array(stored.raw().view("<f4"), np.float32), divides=False)
     # NVFP4 without its tensor-wide scale: 1 (llama.cpp multiplies by nothing).

@@ -9,12 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from qassay.compare.facts import Difference, Pair, PartCount, Transformation
-from qassay.compare.forms import same
+from qassay.compare.forms import plain_zero, same
+from qassay.compare.orders import rotary
+from qassay.compare.sketches import digests
 from qassay.compare.weights import SLAB, Plain
 
 
-def compare_plain(a: Plain, b: Plain, pair: Pair) -> None:
+def compare_plain(a: Plain, b: Plain, pair: Pair, heads: tuple[int, ...] = ()) -> None:
     """Fill in what became of two plain tensors of one size.
+
+    Args:
+        a: The first side's.
+        b: The second side's.
+        pair: What is filled in.
+        heads: Numbers of attention heads, where rows may be in llama.cpp's rotary order.
 
     Values of different dtypes are equal where both stand for the same number. Where the second
     side is the first rounded to its own dtype, or the reverse, that is said and is no fault.
@@ -55,8 +63,43 @@ def compare_plain(a: Plain, b: Plain, pair: Pair) -> None:
                 "values are 1 larger, as Gemma's norms are in GGUF",
             ),
         )
+    elif (told := _rotary_rows(a, b, heads)) is not None:
+        pair.transformations = (told,)
     else:
         pair.relation = "different"
+
+
+def _rotary_rows(a: Plain, b: Plain, heads: tuple[int, ...]) -> Transformation | None:
+    """Return whether the rows of Q or K are those of the other side in the converter's order."""
+    if not heads:
+        return None
+    one, two = _row_digests(a), _row_digests(b)
+    for count in heads:
+        order = rotary(one.size, count)
+        if order is None:
+            continue
+        for kept in (order, np.argsort(order)):
+            if np.array_equal(two, one[kept]):
+                text = f"rows of each of {count} heads in llama.cpp's rotary order"
+                return Transformation("rotary-rows", "", ("values",), text, {"heads": count})
+    return None
+
+
+def _row_digests(plain: Plain) -> npt.NDArray[np.void]:
+    columns = plain.shape[-1] if len(plain.shape) > 1 else 1
+    step = max(1, SLAB // columns) * columns
+    return np.concatenate(
+        [
+            digests(
+                plain_zero(
+                    plain.read(start, min(start + step, plain.size))
+                    .astype(np.float64)
+                    .reshape(-1, columns)
+                )
+            )
+            for start in range(0, plain.size, step)
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)

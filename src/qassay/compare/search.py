@@ -131,7 +131,7 @@ def _groups_moved(sides: Sides, one: Form, two: Form) -> Transformation | None:
 def _whole_rows(a: Sketch, b: Sketch, context: Context, *, q_or_k: bool) -> Transformation | None:
     """Return the permutation that moves whole rows, with all that belongs to them."""
     one, two = a.all_rows(), b.all_rows()
-    if q_or_k or context.converted:
+    if q_or_k:
         for heads in dict.fromkeys((*context.heads, *head_counts(one.size))):
             order = rotary(one.size, heads)
             if order is None:

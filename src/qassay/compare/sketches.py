@@ -45,10 +45,10 @@ class Sketch:
 
 def _together(keys: list[Keys]) -> Keys:
     wide = np.concatenate([key.view(np.uint8).reshape(key.size, -1) for key in keys], axis=1)
-    return _digests(np.ascontiguousarray(wide))
+    return digests(np.ascontiguousarray(wide))
 
 
-def _digests(values: npt.NDArray[Any]) -> Keys:
+def digests(values: npt.NDArray[Any]) -> Keys:
     """Return the digest of each row of a contiguous array."""
     raw = np.ascontiguousarray(values).view(np.uint8)
     joined = b"".join(blake2b(row, digest_size=_DIGEST).digest() for row in raw)
@@ -108,7 +108,7 @@ def sketch(sides: Sides, *, spread: bool) -> tuple[Sketch, Sketch]:
                 part = taken.part(name)
                 if part is None:
                     continue
-                rows[at].setdefault(name, []).append(_digests(plain_zero(part)))
+                rows[at].setdefault(name, []).append(digests(plain_zero(part)))
                 columns[at].setdefault(name, _Columns()).add(part, start)
     for at, each in enumerate(made):
         each.rows = {name: np.concatenate(parts) for name, parts in rows[at].items()}

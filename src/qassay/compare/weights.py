@@ -16,6 +16,7 @@ from qassay.core.container import StoredTensor
 from qassay.encodings.base import BlockEncoding, Encoding
 from qassay.encodings.layers import Layer, Role
 from qassay.encodings.layers.canonical import Floats
+from qassay.encodings.registry import for_stored_type
 
 SLAB = 1 << 21
 """Weights that are unpacked at a time."""
@@ -194,7 +195,11 @@ def _named(layer: Layer, role: Role) -> str | None:
 def _local_scales(layer: Layer, start: int, stop: int) -> Floats:
     name = _named(layer, Role.SCALE)
     assert name is not None  # noqa: S101 - `_whole_of` looked
-    return layer.floats(name).reshape(layer.total_rows, -1)[start:stop]
+    stored = layer.parts[name]
+    known = for_stored_type(stored.type)
+    assert known is not None  # noqa: S101 - `fit` took only dtypes that are known
+    raw = stored.raw().reshape(layer.total_rows, -1)[start:stop]
+    return known.dequantize(raw.reshape(-1)).reshape(stop - start, -1)
 
 
 def _whole_of(layer: Layer) -> Whole | None:
