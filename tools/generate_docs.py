@@ -160,7 +160,7 @@ def _encoding(encoding: type[BlockEncoding]) -> list[str]:
     )
     return [
         f"## {encoding.id}",
-        encoding.title(),
+        _markdown(page(encoding)),
         f"`weight = {encoding.formula}`",
         "```text\n" + "\n".join(drawing(encoding)) + "\n```",
         _table(["field", "byte", "bytes", "holds"], rows),

@@ -155,13 +155,12 @@ class fp8(LayerEncoding, id="fp8"):
         start, stop = rows_of(layer, start, stop)
         stored = layer.array("weight").reshape(layer.total_rows, layer.columns)
         name = scale_name(layer.parts)
-        scales = stored_scales(layer, name).reshape(-1, layer.groups)
-        picked = _row_groups(layer, scales.shape[0], start, stop)
+        picked = _row_groups(layer, layer.parts[name].size // layer.groups, start, stop)
         low, high = (int(picked[0]), int(picked[-1]) + 1) if picked.size else (0, 0)
         own = layer.group_rows == 1 and high - low == stop - start
         return Canonical(
             codes=stored[start:stop],
-            scales=scales[low:high],
+            scales=stored_scales(layer, name, low, high),
             groups=groups_of(layer),
             row_groups=None if own else np.asarray(picked - low, np.int32),
             table=float8(str(layer.parts["weight"].type.label)),

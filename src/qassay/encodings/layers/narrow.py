@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from qassay.core.container import Defect, StoredTensor
 from qassay.core.text import safe
+from qassay.encodings.base import PlainEncoding
 from qassay.encodings.layers.base import Fit, Layer, LayerEncoding, Module, Role
 from qassay.encodings.layers.canonical import Floats
 from qassay.encodings.layers.layout import CodeLayout, Form
 from qassay.encodings.plain import F8E4M3, F8E5M2
+from qassay.encodings.registry import for_stored_type
 
 FLOATS = ("F32", "BF16", "F16")
 E8M0_DTYPES = ("U8", "F8_E8M0")
@@ -241,11 +243,14 @@ def scalar_shape(shape: Sequence[int], experts: int | None) -> bool:
     )
 
 
-def stored_scales(layer: Layer, name: str) -> npt.NDArray[np.float32]:
-    """Return a scale tensor as float32 in its shape; bytes and E8M0 are powers of two."""
-    if layer.parts[name].type.label in E8M0_DTYPES:
-        return np.asarray(e8m0()[layer.array(name)], np.float32)
-    return layer.floats(name)
+def stored_scales(layer: Layer, name: str, start: int, stop: int) -> Floats:
+    """Return rows of a scale tensor as float32 `[n, G]`; bytes and E8M0 are powers of two."""
+    stored = layer.array(name).reshape(-1, layer.groups)[start:stop]
+    kind = layer.parts[name].type
+    if kind.label in E8M0_DTYPES:
+        return np.asarray(e8m0()[stored], np.float32)
+    known = cast("type[PlainEncoding]", for_stored_type(kind))
+    return known.to_float32(np.ascontiguousarray(stored))
 
 
 def is_mx_scale(weight: StoredTensor, scale: StoredTensor) -> bool:
