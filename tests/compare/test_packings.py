@@ -253,3 +253,30 @@ def test_lost_global_scale_is_a_factor(nvfp4, compare):
     [finding] = report["findings"]
     assert (code, finding["code"], finding["data"]["kind"]) == (1, "Q613", "scales-multiplied")
     assert finding["data"]["factor"] == pytest.approx(2873.25, rel=1e-6)
+
+
+def test_activation_scales_are_compared_too(nvfp4, tmp_path, compare, fp4):
+    codes, _ = fp4
+    scale = np.full((48, 8), E4M3_ONE, np.int8)
+    module = {
+        "weight_packed": pairs(codes),
+        "weight_scale": scale,
+        "weight_global_scale": np.array([2.0], np.float32),
+        "input_global_scale": np.array([3.0], np.float32),
+    }
+    tensors = [
+        (GGUF_NAME, 40, [128, 48], nvfp4_gguf(codes, scale.view(np.uint8))),
+        ("blk.0.ffn_up.scale", 0, [1], np.float32(0.5).tobytes()),
+        ("blk.0.ffn_up.input_scale", 0, [1], (np.float32(1) / np.float32(3)).tobytes()),
+    ]
+    a = save(tmp_path / "a", {NAME: module}, NV_CONFIG)
+    b = save_gguf(tmp_path / "b.gguf", tensors)
+    for pair in ((a, b), (b, a)):
+        code, report = compare(*pair)
+        assert (code, report["result"]["relation"]) == (0, "equal"), report["findings"]
+        assert len(report["result"]["layers"]) == 2
+    tensors[2] = ("blk.0.ffn_up.input_scale", 0, [1], np.float32(3).tobytes())
+    code, report = compare(a, save_gguf(tmp_path / "c.gguf", tensors))
+    assert [(x["code"], x["tensor"]) for x in report["findings"]] == [
+        ("Q611", "blk.0.ffn_up.input_scale")
+    ]

@@ -117,7 +117,9 @@ def _compare(a: Entry, b: Entry, pair: Pair, context: Context, known: Known) -> 
     elif _squeezed(a.shape) != _squeezed(b.shape):
         _other_shape(pair, a.shape, b.shape)
     else:
-        compare_plain(a, b, pair, context.heads if q_or_k and context.converted else ())
+        heads = context.heads if q_or_k and context.converted else ()
+        norm = context.converted and "norm" in pair.name
+        compare_plain(a, b, pair, heads=heads, norm=norm)
 
 
 def _nbytes(entry: Entry) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -69,8 +69,9 @@ def entries_of(container: Container) -> Entries:
         own = kept.get((tensor.name, tensor.path, tensor.offset))
         if id(tensor) in loose or own is not None:
             _add_loose(found, own or tensor, scales)
-    for name in scales:
-        found.by_name.pop(name, None)
+    for entry in list(found.by_name.values()):
+        if isinstance(entry, BlockWeight) and entry.companion:
+            found.by_name.pop(entry.companion, None)
     return found
 
 
@@ -98,7 +99,7 @@ def _add_loose(found: Entries, tensor: StoredTensor, scales: Mapping[str, Stored
         if tensor.shape[-1] % encoding.block:
             found.add(tensor.name, Unread(tensor, "its rows are no whole number of blocks"))
             return
-        found.add(tensor.name, BlockWeight(tensor, encoding, _whole(tensor, encoding, scales)))
+        found.add(tensor.name, _block_entry(tensor, encoding, scales))
     elif encoding is not None and issubclass(encoding, PlainEncoding):
         found.add(tensor.name, Plain(tensor, encoding))
 
@@ -121,15 +122,17 @@ def _companions(tensors: list[StoredTensor]) -> dict[str, StoredTensor]:
     }
 
 
-def _whole(
+def _block_entry(
     tensor: StoredTensor, encoding: type[BlockEncoding], scales: Mapping[str, StoredTensor]
-) -> Whole | None:
+) -> BlockWeight:
     stored = scales.get(f"{names.split(tensor.name)[0]}.scale")
     experts = tensor.shape[0] if len(tensor.shape) == 3 else 1
     if stored is not None and stored.size in (1, experts):
-        return Whole(np.array(stored.raw().view("<f4"), np.float32), divides=False)
+        values = np.array(stored.raw().view("<f4"), np.float32)
+        return BlockWeight(tensor, encoding, Whole(values, divides=False), stored.name)
     # NVFP4 without its tensor-wide scale: 1 (llama.cpp multiplies by nothing).
-    return Whole(np.ones(1, np.float32), divides=False) if encoding.id == "ggml.nvfp4" else None
+    one = Whole(np.ones(1, np.float32), divides=False) if encoding.id == "ggml.nvfp4" else None
+    return BlockWeight(tensor, encoding, one)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,6 +199,12 @@ def _counterpart(
             used.add(known)
             return known, other.by_name[known]
     both = names.interleaved(name)
+    inverse = names.inverse_of(name)
+    if inverse is not None and inverse in plain:
+        known = plain[inverse]
+        found = other.by_name[known]
+        used.add(known)
+        return known, replace(found, inverse=True) if isinstance(found, Plain) else found
     if both is not None and both[0] in plain:
         known = plain[both[0]]
         used.add(known)

@@ -114,6 +114,18 @@ def counterparts(name: str) -> list[str]:
     return names
 
 
+def inverse_of(name: str) -> str | None:
+    """Return the tensor whose reciprocal a GGUF `input_scale` is.
+
+    GGUF's multiplies, `input_global_scale` of compressed-tensors divides (llama.cpp
+    conversion/base.py).
+    """
+    module, part = split(name)
+    found = _BLOCK.match(module)
+    known = IN_LAYER.get(found[2]) if found and part == "input_scale" else None
+    return f"layers.{found[1]}.{known[0]}.input_global_scale" if found and known else None
+
+
 def expert_names(name: str, expert: int) -> list[str]:
     """Return what one expert of a GGUF tensor of experts may be called."""
     module, part = split(name)

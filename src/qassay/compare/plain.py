@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qassay.compare.direct import is_reciprocal
 from qassay.compare.facts import Difference, Pair, PartCount, Transformation
 from qassay.compare.forms import plain_zero, same
 from qassay.compare.orders import rotary
@@ -15,7 +16,9 @@ from qassay.compare.sketches import digests
 from qassay.compare.weights import SLAB, Plain
 
 
-def compare_plain(a: Plain, b: Plain, pair: Pair, heads: tuple[int, ...] = ()) -> None:
+def compare_plain(
+    a: Plain, b: Plain, pair: Pair, *, heads: tuple[int, ...] = (), norm: bool = False
+) -> None:
     """Fill in what became of two plain tensors of one size.
 
     Args:
@@ -23,6 +26,7 @@ def compare_plain(a: Plain, b: Plain, pair: Pair, heads: tuple[int, ...] = ()) -
         b: The second side's.
         pair: What is filled in.
         heads: Numbers of attention heads, where rows may be in llama.cpp's rotary order.
+        norm: Whether this is a norm that a converter may have added 1 to.
 
     Values of different dtypes are equal where both stand for the same number. Where the second
     side is the first rounded to its own dtype, or the reverse, that is said and is no fault.
@@ -31,11 +35,11 @@ def compare_plain(a: Plain, b: Plain, pair: Pair, heads: tuple[int, ...] = ()) -
     count = found.parts.setdefault("values", PartCount())
     columns = a.shape[-1] if a.shape else 1
     ways = {"rounded": a.encoding.kind == b.encoding.kind == "float" and a.encoding != b.encoding,
-            "plus one": a.encoding.kind == b.encoding.kind == "float"}  # fmt: skip
+            "plus one": norm and a.encoding.kind == b.encoding.kind == "float"}  # fmt: skip
     for start in range(0, a.size, SLAB):
         stop = min(start + SLAB, a.size)
         one, two = a.read(start, stop), b.read(start, stop)
-        off = ~same(one, two)
+        off = ~_alike(one, two, inverse=a.inverse or b.inverse)
         count.of += off.size
         if ways["rounded"]:
             ways["rounded"] = _is_rounded(one, two, a, b)
@@ -45,6 +49,8 @@ def compare_plain(a: Plain, b: Plain, pair: Pair, heads: tuple[int, ...] = ()) -
         if off.any():
             _count(found, count, one, two, off, _Place(start, columns))
     found.weights = PartCount(count.different, count.of)
+    if a.inverse or b.inverse:
+        pair.notes.append("a divisor on one side and a multiplier on the other; compared as such")
     if not count.different:
         return
     pair.difference = found
@@ -67,6 +73,13 @@ def compare_plain(a: Plain, b: Plain, pair: Pair, heads: tuple[int, ...] = ()) -
         pair.transformations = (told,)
     else:
         pair.relation = "different"
+
+
+def _alike(one: npt.NDArray[Any], two: npt.NDArray[Any], *, inverse: bool) -> npt.NDArray[np.bool_]:
+    if not inverse:
+        return same(one, two)
+    with np.errstate(all="ignore"):
+        return is_reciprocal(one, 1 / two.astype(np.float64))
 
 
 def _rotary_rows(a: Plain, b: Plain, heads: tuple[int, ...]) -> Transformation | None:

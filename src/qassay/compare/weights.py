@@ -89,11 +89,19 @@ def slabs(weight: Weight) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockWeight:
-    """A tensor of ggml blocks, with the tensor `<name>.scale` beside it where there is one."""
+    """A tensor of ggml blocks.
+
+    Attributes:
+        stored: The tensor.
+        encoding: Its encoding.
+        whole: The scale of the whole tensor.
+        companion: The tensor that holds that scale, `<name>.scale`; "" where none does.
+    """
 
     stored: StoredTensor
     encoding: type[BlockEncoding]
     whole: Whole | None = None
+    companion: str = ""
 
     @property
     def name(self) -> str:
@@ -394,12 +402,14 @@ class Plain:
         encoding: Its encoding.
         first: Of the innermost axis, the first element taken.
         step: And every how many.
+        inverse: Whether the other side holds the reciprocals.
     """
 
     stored: StoredTensor
     encoding: type[Encoding]
     first: int = 0
     step: int = 1
+    inverse: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
