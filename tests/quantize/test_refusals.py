@@ -241,7 +241,7 @@ def test_models_of_two_formats_in_one_folder(run, floats, gguf_floats, tmp_path)
 
 
 def test_a_folder_that_may_not_be_written_to(run, floats, monkeypatch):
-    from qassay.containers import gguf_out
+    from qassay.containers import new_file
 
     opened = os.open
 
@@ -250,7 +250,7 @@ def test_a_folder_that_may_not_be_written_to(run, floats, monkeypatch):
             raise PermissionError(13, "Permission denied")
         return opened(path, *rest)
 
-    monkeypatch.setattr(gguf_out.os, "open", refused)
+    monkeypatch.setattr(new_file.os, "open", refused)
     told = run(floats, OUT, "--to", "Q8_0", code=2).stderr
     assert told.count("Error:") == 1
     assert "out.gguf: the new file cannot be written: Permission denied" in told
@@ -259,9 +259,9 @@ def test_a_folder_that_may_not_be_written_to(run, floats, monkeypatch):
 def test_a_disk_too_small_is_refused_before_anything_is_written(run, floats, monkeypatch):
     from types import SimpleNamespace
 
-    from qassay.containers import gguf_out
+    from qassay.containers import new_file
 
-    monkeypatch.setattr(gguf_out.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr(new_file.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     told = run(floats, OUT, "--to", "Q8_0", code=2).stderr
     assert "too little room" in told
     assert listing() == ["floats.safetensors"]

@@ -12,7 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from qassay.containers.gguf_out import GgufWriter, NewTensor, Pair, check_destination
+from qassay.containers.gguf_out import GgufWriter, NewTensor, Pair
+from qassay.containers.new_file import check_destination
 from qassay.containers.opening import display_name
 from qassay.core.container import Container
 from qassay.core.errors import InputError, UsageError
