@@ -164,9 +164,11 @@ def _add_parts(found: Difference, start: int, one: Form, two: Form, *, narrow: b
             continue
         clean = False
         count.different += places.size
+        if name == "codes":
+            _drift(found, left, right)
         if name in ("codes", "zeros"):
             ranks = name == "codes" and one.table is not None
-            _add_steps(count, left, right, off, one.table if ranks else None)
+            _add_steps(count, left, right, places.size, one.table if ranks else None)
         row, column = divmod(int(places[0]), left.shape[1])
         if found.first is None or (start + row, PARTS.index(name)) < (
             found.first["row"],
@@ -187,19 +189,25 @@ def _add_steps(
     count: PartCount,
     left: npt.NDArray[Any],
     right: npt.NDArray[Any],
-    off: npt.NDArray[np.bool_],
+    different: int,
     table: npt.NDArray[np.float32] | None,
 ) -> None:
-    one, two = left[off], right[off]
     if table is not None:
         ranks = ranks_of(table)
-        one, two = ranks[one], ranks[two]
-    away = np.abs(one.astype(np.int32) - two.astype(np.int32))
-    seen = np.bincount(np.minimum(away, 3), minlength=4)
+        left, right = ranks[left], ranks[right]
+    away = np.abs(left - right)
+    two, more = int(np.count_nonzero(away == 2)), int(np.count_nonzero(away > 2))
     # Two codes of one value (0 and -0) are as near as can be.
-    count.steps[0] += int(seen[0] + seen[1])
-    count.steps[1] += int(seen[2])
-    count.steps[2] += int(seen[3])
+    for at, seen in enumerate((different - two - more, two, more)):
+        count.steps[at] += seen
+
+
+def _drift(found: Difference, left: npt.NDArray[Any], right: npt.NDArray[Any]) -> None:
+    away = left - right
+    both = left + right
+    first = int(away.sum(dtype=np.int64))
+    second = int(np.einsum("ij,ij->", away, both, dtype=np.int64))
+    found.drift = (found.drift[0] + first, found.drift[1] + second)
 
 
 def _add_values(
@@ -233,10 +241,11 @@ def _add_values(
     if one.table is not None:
         step = step * steps_of(one.table)[one.codes]
     with np.errstate(all="ignore"):
-        away = np.abs(left.astype(np.float64) - right) / step
+        away = np.abs(left - right) / step
     away[~(finite & off & (step > 0))] = 0
     at = int(np.argmax(away))
-    if away.flat[at] > found.largest:
-        row, column = divmod(at, off.shape[1])
-        found.largest = float(away.flat[at])
-        found.largest_at = (start + row, column)
+    row, column = divmod(at, off.shape[1])
+    if away[row, column] > 0:
+        exact = abs(float(left[row, column]) - float(right[row, column])) / float(step[row, column])
+        if exact > found.largest:
+            found.largest, found.largest_at = exact, (start + row, column)

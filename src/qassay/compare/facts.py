@@ -71,6 +71,8 @@ class Difference:
         largest_at: Its row and column.
         one_sided: Weights that are finite on one side only.
         first: Where the first difference is: row, column, part, and both values.
+        drift: By how much the sums of all codes, and of their squares, differ: no permutation
+            changes either.
         comparable: Whether codes of both sides count the same steps.
         note: What else a reader has to know.
     """
@@ -82,6 +84,7 @@ class Difference:
     largest_at: tuple[int, int] | None = None
     one_sided: int = 0
     first: dict[str, Any] | None = None
+    drift: tuple[int, int] = (0, 0)
     comparable: bool = True
     note: str = ""
 

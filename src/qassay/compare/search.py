@@ -91,6 +91,8 @@ def explain(
         moved = _groups_moved(sides, one, two)
         if moved is not None:
             return (*whole, moved)
+    if any(found.drift) and not _elementwise(sides.a.bits, one, two):
+        return None  # codes changed their numbers, not their places, and not all alike
     a, b = sketch(sides, spread=not narrow)
     every = _whole_rows(a, b, context, q_or_k=q_or_k)
     if every is not None:
@@ -103,6 +105,11 @@ def explain(
 
 def _rows(sides: Sides) -> int:
     return int(np.prod(sides.a.shape[:-1]))
+
+
+def _elementwise(bits: int, one: Form, two: Form) -> bool:
+    """Tell whether something that changes every code alike explains a sample."""
+    return any(test(one, two) for _, test in elementwise("codes", bits, one, two))
 
 
 def _groups_moved(sides: Sides, one: Form, two: Form) -> Transformation | None:

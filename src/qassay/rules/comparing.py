@@ -52,7 +52,7 @@ def first_place(pair: Pair) -> tuple[Location, ...]:
     first: dict[str, Any] | None = None if pair.difference is None else pair.difference.first
     if first is None:
         return ()
-    one, two = first["values"]
+    one, two = (f"{each:.6g}" if isinstance(each, float) else each for each in first["values"])
     place = Location(
         row=first["row"], column=first["column"], field=first["part"], value=f"{one} against {two}"
     )
