@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from os.path import commonprefix
 
 from qassay.core.errors import UsageError
 from qassay.core.text import safe
@@ -48,7 +49,9 @@ def _name(module: str) -> str:
 def _unknown(
     word: str, names: dict[str, str], where: str, path: str | None, *, whole: bool
 ) -> UsageError:
-    near = difflib.get_close_matches(word.upper(), names.values(), n=3, cutoff=0.5)
+    near = difflib.get_close_matches(word.upper(), names.values(), n=12, cutoff=0.5)
+    # Codes of one series begin alike: Q210 is rather meant to be Q201 than Q610.
+    near = sorted(near, key=lambda code: -len(commonprefix((code, word.upper()))))[:3]
     if not near:
         alike = difflib.get_close_matches(word.lower(), names, n=3, cutoff=0.6)
         near = [f"{names[name]} {name}" for name in alike]
