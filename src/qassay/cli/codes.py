@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from os.path import commonprefix
 
 from qassay.core.errors import UsageError
 from qassay.core.text import safe
@@ -51,7 +50,7 @@ def _unknown(
 ) -> UsageError:
     near = difflib.get_close_matches(word.upper(), names.values(), n=12, cutoff=0.5)
     # Codes of one series begin alike: Q210 is rather meant to be Q201 than Q610.
-    near = sorted(near, key=lambda code: -len(commonprefix((code, word.upper()))))[:3]
+    near = sorted(near, key=lambda code: code[:2] != word[:2].upper())[:3]
     if not near:
         alike = difflib.get_close_matches(word.lower(), names, n=3, cutoff=0.6)
         near = [f"{names[name]} {name}" for name in alike]

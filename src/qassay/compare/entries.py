@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from qassay.compare import names
+from qassay.compare.composed import Stack, Strided
 from qassay.compare.weights import (
     BlockWeight,
     Entry,
     LayerWeight,
     Plain,
-    Stack,
-    Strided,
     Unread,
     Whole,
     is_quantized,

@@ -1,0 +1,1 @@
+"""Whose fault is a wrong output? Each hypothesis predicts it, and is tested for equality."""

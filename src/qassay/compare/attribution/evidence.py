@@ -1,0 +1,130 @@
+"""How well a prediction fits an output: element by element, and as a whole.
+
+An element is *equal*, or *tolerable* (another order of adding up could have made it), or
+*impossible*::
+
+    tolerable   |y - p| <= ulp(max(|y|, |p|)) + ulp(max + |bias|) + 2^-19 * |x| * rms(w)
+
+Units are those of bf16. A bias of its own size counts because y = product + bias may cancel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qassay.compare.attribution.setup import Floats
+
+Mask = npt.NDArray[np.bool_]
+
+_EQUAL, _TOLERABLE, _IMPOSSIBLE = math.log(0.998), math.log(0.002), math.log(1e-8)
+NATS = 10.0
+"""By how much the second best explanation has to trail the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a prediction fits.
+
+    Attributes:
+        elements: How many outputs were compared.
+        equal: How many of them are equal bit for bit.
+        impossible: How many no order of adding up explains.
+        even: Whether what is unequal is spread, not one channel's or one row's.
+    """
+
+    elements: int
+    equal: int
+    impossible: int
+    even: bool
+
+    @property
+    def share_equal(self) -> float:
+        """Share of outputs that are equal."""
+        return self.equal / self.elements if self.elements else 0.0
+
+    @property
+    def likelihood(self) -> float:
+        """Logarithm of how likely this is, if the prediction is right."""
+        tolerable = self.elements - self.equal - self.impossible
+        return self.equal * _EQUAL + tolerable * _TOLERABLE + self.impossible * _IMPOSSIBLE
+
+    def holds(self, most_impossible: float = 1e-4) -> bool:
+        """Whether the prediction is right as far as these outputs can tell."""
+        return (
+            self.elements > 0
+            and self.share_equal >= 0.99
+            and self.impossible <= most_impossible * self.elements
+            and self.even
+        )
+
+
+def unit(values: Floats) -> Floats:
+    """Return the unit in the last place of bf16 at each magnitude."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32) & 0x7F800000
+    exponent: Floats = bits.view(np.float32)
+    return exponent * np.float32(2**-7)
+
+
+@np.errstate(all="ignore")
+def tolerance(y: Floats, p: Floats, bias: Floats | None, size: Floats) -> Floats:
+    """Return by how much each element may differ; `size` is |x| * rms(w), `[M, N]`."""
+    most = np.maximum(np.abs(y), np.abs(p))
+    allowed = unit(most) + size * np.float32(2**-19)
+    return allowed + (unit(most) if bias is None else unit(most + np.abs(bias)))
+
+
+@np.errstate(all="ignore")
+def fit(y: Floats, p: Floats, bias: Floats | None, size: Floats, known: Mask | None = None) -> Fit:
+    """Return how a prediction fits; only elements in `known` count."""
+    same = (y == p) | (np.isnan(y) & np.isnan(p))
+    off = ~same
+    if known is not None:
+        off &= known
+    elements = int(y.size if known is None else np.count_nonzero(known))
+    unequal = int(np.count_nonzero(off))
+    impossible = 0
+    if unequal:
+        where = np.nonzero(off)
+        b = None if bias is None else bias[where[1]]
+        allowed = tolerance(y[where], p[where], b, size[where])
+        impossible = int(np.count_nonzero(~(np.abs(y[where] - p[where]) <= allowed)))
+    return Fit(elements, elements - unequal, impossible, _even(off))
+
+
+def _even(off: Mask) -> bool:
+    """Whether no row and no channel is off by much more than the rest.
+
+    Chance puts an output on the other side of a tie once in hundreds; a channel or a row where a
+    quarter is off is another arithmetic, or another weight, there.
+    """
+    for axis in (0, 1):
+        size = off.shape[axis]
+        worst = int(off.sum(axis=axis).max(initial=0))
+        if worst > max(4, size // 4) and size >= 8:
+            return False
+    return True
+
+
+@np.errstate(all="ignore")
+def rounding_ratio(y: Floats, p: Floats, size: Floats, rows: Mask) -> float:
+    """Return the RMS difference over some rows as a multiple of bf16's rounding of |x| * rms(w)."""
+    if not rows.any():
+        return 0.0
+    scaled = (y[rows] - p[rows]) / np.maximum(size[rows], np.float32(1e-30))
+    power = float(np.mean(np.square(scaled, dtype=np.float64)))
+    return math.sqrt(power) * 256 if math.isfinite(power) else math.inf
+
+
+@np.errstate(all="ignore")
+def explained(y: Floats, p: Floats, clean: Floats, size: Floats) -> float:
+    """Return the share of the difference from the clean output that a prediction explains."""
+    least = np.maximum(size, np.float32(1e-30))
+    rest = float(np.sum(np.square((y - p) / least, dtype=np.float64)))
+    whole = float(np.sum(np.square((y - clean) / least, dtype=np.float64)))
+    if not math.isfinite(whole) or not math.isfinite(rest) or whole <= 0:
+        return 0.0
+    return 1 - rest / whole

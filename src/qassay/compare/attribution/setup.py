@@ -1,0 +1,205 @@
+"""A Linear as a device may hold it: the true weights, or those weights with something wrong.
+
+A fault is an edit of one component. Codes are never copied: a fault keeps an index of rows and
+columns, a table of values, or another small component, so that thousands of combinations cost
+nothing until one of them has to predict an output::
+
+    code[n, k]  = values[codes[rows[n], columns[k]]]
+    W[n, k]     = (code[n, k] - zeros[n, groups[k]]) * scales[n, groups[k]]
+    y[m]        = sum_k inputs(x)[m, x_columns[k]] * W[n, k]  + bias[n], as often as `bias_mode`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qassay.core.errors import UsageError
+from qassay.encodings.layers.canonical import Canonical
+
+Floats = npt.NDArray[np.float32]
+Index = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setup:
+    """One Linear, true or edited.
+
+    Attributes:
+        codes: As stored, `[N, K]`: unsigned integers, or float32 where nothing is quantized.
+        scales: float32 `[N, G]`.
+        zeros: float32 `[N, G]`, in units of codes.
+        groups: Which of the G each of the K columns takes.
+        bias: float32 `[N]`, or None.
+        bits: Of a code; 0 for float weights.
+        rows: Which stored row each channel takes, None: its own.
+        columns: Which stored column each column takes, None: its own.
+        values: What each stored code stands for, float32; None: itself.
+        x_columns: Which input feature each column is multiplied with, None: its own.
+        x_mode: What is done to the input first (`inputs.MODES`); "" for nothing.
+        bias_mode: `once`, `none`, `twice` (added, rounded, added again) or `doubled`.
+        exact_scales: Whether scales are used as they are, not rounded to the device's type.
+        source: Name of the layer whose codes these are; "" for its own.
+        edited: Which components differ from the true ones.
+    """
+
+    codes: npt.NDArray[Any]
+    scales: Floats
+    zeros: Floats
+    groups: Index
+    bias: Floats | None
+    bits: int
+    rows: Index | None = None
+    columns: Index | None = None
+    values: Floats | None = None
+    x_columns: Index | None = None
+    x_mode: str = ""
+    bias_mode: str = "once"
+    exact_scales: bool = False
+    source: str = ""
+    edited: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def n(self) -> int:
+        """Output channels."""
+        return int(self.codes.shape[0])
+
+    @property
+    def k(self) -> int:
+        """Input features."""
+        return int(self.codes.shape[1])
+
+    @property
+    def g(self) -> int:
+        """Groups a row."""
+        return int(self.scales.shape[1])
+
+    @property
+    def quantized(self) -> bool:
+        """Whether there are codes at all."""
+        return self.bits > 0
+
+    def take_rows(self, order: Index, targets: frozenset[str]) -> Setup:
+        """Return the setup with each channel n taking some components from channel order[n]."""
+        new: dict[str, Any] = {}
+        if "q" in targets:
+            new["rows"] = order if self.rows is None else self.rows[order]
+        if "s" in targets:
+            new["scales"] = self.scales[order]
+        if "z" in targets:
+            new["zeros"] = self.zeros[order]
+        if "b" in targets and self.bias is not None:
+            new["bias"] = self.bias[order]
+        return replace(self, **new, edited=self.edited | targets)
+
+    def take_columns(self, order: Index) -> Setup:
+        """Return the setup with the code of each column k taken from column order[k]."""
+        columns = order if self.columns is None else self.columns[order]
+        return replace(self, columns=columns, edited=self.edited | {"q"})
+
+    def map_values(self, table: Floats) -> Setup:
+        """Return the setup with each code c (its value, if mapped already) read as table[c]."""
+        if self.values is not None:
+            inner = np.clip(self.values, 0, len(table) - 1).astype(np.intp)
+            table = table[inner]
+        return replace(self, values=table, edited=self.edited | {"q"})
+
+    def with_(self, target: str, **new: Any) -> Setup:
+        """Return the setup with other fields, `target` marked as edited."""
+        return replace(self, **new, edited=self.edited | set(target))
+
+    def weight(self, channels: Index | slice, scales: Floats) -> Floats:
+        """Return W of some channels, float32 `[n, K]`, with scales `[N, G]` as the device has them.
+
+        Products of a code and a scale of 8 significant bits are exact in float32.
+        """
+        stored = self.codes[channels] if self.rows is None else self.codes[self.rows[channels]]
+        if self.columns is not None:
+            stored = stored[:, self.columns]
+        centred: Floats = (
+            np.take(self.values, stored) if self.values is not None else stored.astype(np.float32)
+        )
+        if self.quantized:
+            centred -= self._spread(self.zeros[channels])
+            centred *= self._spread(scales[channels])
+        return centred
+
+    def _spread(self, values: Floats) -> Floats:
+        """Return one value a weight for one a group."""
+        if values.shape[1] == 1 and not self.groups.any():
+            return values
+        return np.take(values, self.groups, axis=1)
+
+
+def setup_of(canonical: Canonical, bias: npt.NDArray[Any] | None, bits: int) -> Setup:
+    """Return the true setup of a weight in canonical form.
+
+    Raises:
+        UsageError: The encoding adds a minimum, shares scales between rows in a way that is not
+            one of channels and groups, or the bias is not one of N values.
+    """
+    if canonical.minimums is not None:
+        raise UsageError(
+            "this encoding adds a minimum to each group, which diagnose does not predict",
+            hint="dequantize the layer and give it as float weights",
+        )
+    n, _ = canonical.shape
+    scales, zeros = canonical.scales, canonical.zeros
+    if canonical.row_groups is not None:
+        scales = scales[canonical.row_groups]
+        zeros = None if zeros is None else zeros[canonical.row_groups]
+    codes, values = canonical.codes, canonical.table
+    if codes.dtype.kind == "i" and values is None:
+        lowest = int(codes.min()) if codes.size else 0
+        if lowest < 0:  # the table is indexed by what is stored
+            codes = (codes.astype(np.int16) + (1 << (bits - 1))).astype(np.uint8)
+            values = np.arange(1 << bits, dtype=np.float32) - (1 << (bits - 1))
+    z = np.zeros(scales.shape, np.float32) if zeros is None else zeros.astype(np.float32)
+    return Setup(
+        codes=codes,
+        scales=np.ascontiguousarray(scales, np.float32),
+        zeros=z,
+        groups=canonical.groups.astype(np.intp),
+        bias=_bias(bias, n),
+        bits=bits,
+        values=values,
+    )
+
+
+def setup_of_floats(weight: npt.NDArray[Any], bias: npt.NDArray[Any] | None) -> Setup:
+    """Return the setup of a float weight `[N, K]`.
+
+    Raises:
+        UsageError: It is no matrix, or the bias is not one of N values.
+    """
+    if weight.ndim != 2:
+        raise UsageError("a weight is a matrix", expected="[N, K]", found=str(list(weight.shape)))
+    n, k = weight.shape
+    return Setup(
+        codes=np.ascontiguousarray(weight, np.float32),
+        scales=np.ones((n, 1), np.float32),
+        zeros=np.zeros((n, 1), np.float32),
+        groups=np.zeros(k, np.intp),
+        bias=_bias(bias, n),
+        bits=0,
+    )
+
+
+def _bias(bias: npt.NDArray[Any] | None, n: int) -> Floats | None:
+    if bias is None:
+        return None
+    flat = np.asarray(bias, np.float32).reshape(-1)
+    if flat.shape != (n,):
+        raise UsageError("the bias is not that of the weight", expected=str(n), found=str(flat.size))
+    return flat
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Other layers of the same shape, whose weights may have been used by mistake."""
+
+    setups: Mapping[str, Setup] = field(default_factory=dict)
