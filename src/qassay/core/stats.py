@@ -204,8 +204,13 @@ class LayerMoments:
         highest: Share of the groups that hold the highest code.
         correlation: Of a group's zero point with its mean code (Pearson), by how they are read:
             `as_read`; `codes_reordered` and `zeros_reordered`, had one of the two been written
-            in the other order of lanes (that of AWQ, or the natural one). A reading that the
+            in the other order of lanes (that of AWQ, or the natural one); `codes_swapped` and
+            `zeros_swapped`, with the halves of each byte swapped. A reading that the
             packing does not offer, or that has no variance, is left out.
+        in_order: Where an index assigns columns to groups, whether they are in order all the
+            same; None without an index.
+        uneven: Groups that do not have as many columns as the size of a group says.
+        index_digest: A checksum of which columns each group has.
     """
 
     rows: int
@@ -221,6 +226,9 @@ class LayerMoments:
     lowest: float = 0.0
     highest: float = 0.0
     correlation: dict[str, float] = field(default_factory=dict)
+    in_order: bool | None = None
+    uneven: int = 0
+    index_digest: int = 0
 
 
 TallyKey = tuple[Offence, "str | None", "int | None"]

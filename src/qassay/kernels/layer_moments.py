@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,7 @@ MOST_COLUMNS = 1 << 22
 _RUNS = 4
 _EIGHT = 8
 _AWQ = np.array([0, 2, 4, 6, 1, 3, 5, 7])
+_SWAPPED = np.array([1, 0, 3, 2, 5, 4, 7, 6])
 _AT_ONCE = 1 << 18
 
 
@@ -102,6 +104,7 @@ def moments(
         lowest=sums.lowest / max(1, sums.groups),
         highest=sums.highest / max(1, sums.groups),
         **numbers,
+        **_indexed(layer, index),
     )
     return found, sums.codes
 
@@ -177,16 +180,36 @@ def _numbers(sums: _Sums, layer: Layer, layout: CodeLayout | None) -> dict[str, 
         if layout.form is Form.LANES:
             # Channel lanes[i] was read from nibble i; in natural order that is channel i.
             told["codes_reordered"] = _pearson(points[:whole], _moved(means[:whole], lanes))
+            swapped = lanes[_SWAPPED][np.argsort(lanes)]
+            told["codes_swapped"] = _pearson(points[:whole], _moved(means[:whole], swapped))
         zeros = layout.zeros
         if zeros is not None and zeros.bits == 4 and layer.group_rows == 1:
             natural = zeros.lanes == tuple(range(_EIGHT))
             other = np.argsort(_AWQ) if natural else np.array(zeros.lanes)
             told["zeros_reordered"] = _pearson(_moved(points[:whole], other), means[:whole])
+            order = np.array(zeros.lanes)
+            swapped = order[_SWAPPED][np.argsort(order)]
+            told["zeros_swapped"] = _pearson(_moved(points[:whole], swapped), means[:whole])
     return {
         "mean_code": mean,
         "mean_zero": float(points.mean()),
         "bias": float((means - points).mean()),
         "correlation": {name: value for name, value in told.items() if value is not None},
+    }
+
+
+def _indexed(layer: Layer, index: GroupIndex) -> dict[str, Any]:
+    """Return what is known of an index that assigns columns to groups."""
+    if not any(layer.encoding.part(name).role is Role.INDEX for name in layer.parts):
+        return {}
+    sizes = np.diff(index.starts)
+    last = layer.columns - layer.group * (layer.groups - 1)
+    wanted = np.full(sizes.size, layer.group)
+    wanted[-1] = last
+    return {
+        "in_order": index.natural,
+        "uneven": int((sizes != wanted).sum()),
+        "index_digest": crc32(np.ascontiguousarray(index.columns, "<i8").tobytes()),
     }
 
 

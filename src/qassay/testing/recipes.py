@@ -10,13 +10,15 @@ A case file is YAML (`tests/rules/cases/Q201.yml`): the rule it is about, then c
 
 **Building.** `tensor` is one tensor, `tensors` several (each may bring its own `poke`). A tensor
 has `name` (default `t`), `encoding` (or `type` and `bytes` for one that no encoding knows),
-`shape`, `fill` and `seed` (`content.healthy`). Without `container` the tensors stay in memory,
-each from a multiple of 64 bytes on; with `container: gguf` or `safetensors` a file is written,
-with `metadata`, and `write` hands further arguments to `build_gguf` or `write_safetensors` (text
-for a bytes argument is hexadecimal); tensors then take `offset`, or `data_offsets`, as well.
-`files` makes a folder: by name a file recipe, `{json: ...}` or `{hex: ...}`. A finished file is
-edited by `cut` (bytes off the end) and `edit` (`[{at: 16, hex: "ff ff"}]`; `at` is an offset or,
-in GGUF, the name of a field of `BuiltGguf.fields`).
+`shape`, `fill` and `seed` (`content.healthy`); one with `layer` instead is a weight in several
+tensors (see `layers`), whose `poke` names the tensor by `part`. Without `container` the tensors
+stay in memory, each from a multiple of 64 bytes on; with `container: gguf` or `safetensors` a
+file is written, with `metadata`, and `write` hands further arguments to `build_gguf` or
+`write_safetensors` (text for a bytes argument is hexadecimal); tensors then take `offset`, or
+`data_offsets`, as well. `files` makes a folder: by name a file recipe, `{json: ...}` or
+`{hex: ...}`. A finished file is edited by `cut` (bytes off the end) and `edit`
+(`[{at: 16, hex: "ff ff"}]`; `at` is an offset or, in GGUF, the name of a field of
+`BuiltGguf.fields`).
 
 **Poking.** A poke changes one place of a tensor: `{block, field, bits}` a scale field;
 `{block, codes}` the codes of a block (a number or a list), with `element` one of them;
@@ -60,6 +62,7 @@ from qassay.run.options import CheckOptions
 from qassay.runtimes.targets import parse_targets
 from qassay.testing.content import encode, healthy
 from qassay.testing.gguf_writer import GgufTensor, build_gguf
+from qassay.testing.layers import layer_tensors
 from qassay.testing.safetensors_writer import SafeTensor, write_safetensors
 
 Recipe = Mapping[str, Any]
@@ -226,6 +229,9 @@ def _tensors(recipe: Recipe) -> Iterator[BuiltTensor]:
     if "tensor" in recipe:
         wanted.insert(0, {"poke": recipe.get("poke", []), **recipe["tensor"]})
     for part in wanted:
+        if "layer" in part:
+            yield from _layer(part)
+            continue
         shape = tuple(part["shape"])
         name = part.get("name", "t")
         if "encoding" not in part:
@@ -238,6 +244,15 @@ def _tensors(recipe: Recipe) -> Iterator[BuiltTensor]:
         built = BuiltTensor(part, name, encoding, shape, data)
         for poke in part.get("poke", []):
             apply_poke(built, poke)
+        yield built
+
+
+def _layer(recipe: Recipe) -> Iterator[BuiltTensor]:
+    for name, (encoding, shape, data) in layer_tensors(recipe).items():
+        built = BuiltTensor(recipe, name, by_id(encoding), shape, data)
+        for poke in recipe.get("poke", []):
+            if name == f"{recipe['name']}.{poke['part']}":
+                apply_poke(built, poke)
         yield built
 
 
