@@ -51,7 +51,19 @@ def test_what_is_not_read_is_not_called_equal(name, compare):
     code, report = compare(FOLDER / name, FOLDER / name)
     assert (code, report["verdict"]) == (3, "incomplete")
     assert report["result"]["relation"] == "not-compared"
-    assert report["coverage"]["skipped"]
+    skipped = {skip["name"] for skip in report["coverage"]["skipped"]}
+    assert f"{Q}.weight" in skipped
+
+
+@pytest.mark.parametrize("name", ["bnb-nf4", "hqq-b4g64"])
+def test_what_is_not_read_against_what_is(name, compare):
+    code, report = compare(FOLDER / "llmcompressor-w4a16", FOLDER / name)
+    layers = {layer["name"]: layer for layer in report["result"]["layers"]}
+    assert layers[f"{Q}.weight"]["relation"] == "not-compared"
+    # Parts of what is not read are no tensors of their own; the copies lack what is left here.
+    assert not [x for x in report["findings"] if Q in x["tensor"]]
+    assert (code, {x["code"] for x in report["findings"]}) == (1, {"Q612"})
+    assert {x["data"]["side"] for x in report["findings"]} == {"first"}
 
 
 def test_two_tools_quantize_differently(compare):
@@ -316,7 +328,8 @@ def test_layer_that_lost_a_companion_is_not_compared(compare, tmp_path):
     (copy / "model.safetensors").write_bytes(write_safetensors(kept))
     code, report = compare(FOLDER / "llmcompressor-w4a16", copy)
     assert (code, report["result"]["relation"]) == (3, "not-compared")
-    assert any(UP in skip["name"] for skip in report["coverage"]["skipped"])
+    assert [skip["name"] for skip in report["coverage"]["skipped"]] == [f"{UP}.weight"]
+    assert (report["coverage"]["tensors"], report["coverage"]["checked"]) == (9, 8)
 
 
 def test_one_nan_scale_is_found(compare, tmp_path):

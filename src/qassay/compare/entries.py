@@ -68,10 +68,27 @@ def entries_of(container: Container) -> Entries:
         own = kept.get((tensor.name, tensor.path, tensor.offset))
         if id(tensor) in loose or own is not None:
             _add_loose(found, own or tensor, scales)
-    for entry in list(found.by_name.values()):
-        if isinstance(entry, BlockWeight) and entry.companion:
-            found.by_name.pop(entry.companion, None)
+    parts = [
+        entry.companion
+        for entry in found.by_name.values()
+        if isinstance(entry, BlockWeight) and entry.companion
+    ]
+    parts += [name for name, entry in found.by_name.items() if _of_unread(name, entry, found)]
+    for name in parts:
+        found.by_name.pop(name, None)
     return found
+
+
+def _of_unread(name: str, entry: Entry, found: Entries) -> bool:
+    """Tell whether a plain tensor is a part of a weight that is not read, and stands for it."""
+    module, part = names.split(name)
+    whole = found.by_name.get(module if module.endswith(".weight") else f"{module}.weight")
+    return (
+        isinstance(entry, Plain)
+        and isinstance(whole, Unread)
+        and bool(whole.stored.part_of)
+        and part not in ("weight", "bias")
+    )
 
 
 def _layer_entry(layer: Layer) -> Entry:
@@ -93,7 +110,10 @@ def _add_loose(found: Entries, tensor: StoredTensor, scales: Mapping[str, Stored
     if reason:
         module = names.split(tensor.name)[0]
         found.unread.setdefault(module, reason)
-        found.add(tensor.name, Unread(tensor, reason))
+        name = tensor.name
+        if tensor.part_of:  # all parts are one weight: `x.weight`, also of `x.weight.absmax`
+            name = module if module.endswith(".weight") else f"{module}.weight"
+        found.add(name, Unread(tensor, reason))
     elif encoding is not None and issubclass(encoding, BlockEncoding):
         if tensor.shape[-1] % encoding.block:
             found.add(tensor.name, Unread(tensor, "its rows are no whole number of blocks"))

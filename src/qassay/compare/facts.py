@@ -184,6 +184,7 @@ class Comparison:
         alone: Tensors that one side has and the other lacks.
         computed: Tensors that one side lacks because they follow from the configuration.
         metadata: Keys whose values differ, with both.
+        incomplete: Whether something of either input was not read at all.
     """
 
     paths: tuple[str, str]
@@ -191,6 +192,7 @@ class Comparison:
     alone: list[Alone] = field(default_factory=list)
     computed: list[str] = field(default_factory=list)
     metadata: dict[str, list[Any]] = field(default_factory=dict)
+    incomplete: bool = False
 
     @property
     def relation(self) -> str:
@@ -198,6 +200,8 @@ class Comparison:
         relations = {pair.relation for pair in self.pairs}
         if self.alone:
             relations.add("different")
+        if self.incomplete:
+            relations.add("not-compared")
         for word in ("different", "equal-up-to", "not-compared"):
             if word in relations:
                 return word

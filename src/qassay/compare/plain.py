@@ -101,18 +101,13 @@ def _rotary_rows(a: Plain, b: Plain, heads: tuple[int, ...]) -> Transformation |
 def _row_digests(plain: Plain) -> npt.NDArray[np.void]:
     columns = plain.shape[-1] if len(plain.shape) > 1 else 1
     step = max(1, SLAB // columns) * columns
-    return np.concatenate(
-        [
-            digests(
-                plain_zero(
-                    plain.read(start, min(start + step, plain.size))
-                    .astype(np.float64)
-                    .reshape(-1, columns)
-                )
-            )
-            for start in range(0, plain.size, step)
-        ]
-    )
+    found = []
+    for start in range(0, plain.size, step):
+        values = plain.read(start, min(start + step, plain.size))
+        with np.errstate(invalid="ignore"):
+            wide = values.astype(np.float64)
+        found.append(digests(plain_zero(wide).reshape(-1, columns)))
+    return np.concatenate(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +138,8 @@ def _count(
             "part": "values",
             "values": [one[at].item(), two[at].item()],
         }
-    left, right = one.astype(np.float64), two.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is an answer, not a fault
+        left, right = one.astype(np.float64), two.astype(np.float64)
     finite = np.isfinite(left) & np.isfinite(right)
     found.one_sided += int((off & ~finite).sum())
     away = np.zeros_like(left)

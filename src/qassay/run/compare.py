@@ -85,6 +85,7 @@ def compare(
         for each in close:
             each()
     result = CompareResult(both, comparison, unread=_unread(both, comparison))
+    comparison.incomplete = bool(result.unread)
     _judge(result, options)
     return result
 
