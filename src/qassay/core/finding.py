@@ -57,7 +57,8 @@ class Location:
     Attributes:
         row: Output channel, counted inside the expert for a tensor `[experts, N, K]`.
         column: Input feature; for a block, that of its first weight.
-        block: Index of the block in the whole tensor, in file order.
+        block: Index of the block in the whole tensor, in file order; of a weight that is kept in
+            several tensors, the group in its row.
         field: The stored field (`d`, `dmin`, `qs`, ...).
         byte_offset: Offset in the file of the field, block or value.
         value: What was read there.

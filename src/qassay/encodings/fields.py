@@ -185,7 +185,7 @@ def _mx_tables() -> tuple[Floats, Floats, npt.NDArray[np.uint8]]:
     # OCP MX 1.0, 5.4.1: 2^(e-127), NaN at 255. From 247 on, the largest E4M3 code (448) takes
     # the product past float32; the exact test says of a block whether its own codes do.
     exponent = np.arange(256)
-    values = np.ldexp(np.float32(1), exponent - 127).astype(np.float32)
+    values = np.ldexp(np.float32(1), np.minimum(exponent, 254) - 127).astype(np.float32)
     values[255] = np.nan
     flags = _flags(
         {
@@ -202,7 +202,7 @@ def _ue4m3_half_tables() -> tuple[Floats, Floats, npt.NDArray[np.uint8]]:
     # no notice of the sign bit, reads 0x7F as zero, and 0xFF as the number 480 that its bits
     # would stand for; both are NaN in E4M3.
     _, magnitudes, flags = _e4m3_tables()
-    values = np.abs(magnitudes) / 2
+    values = np.asarray(np.abs(magnitudes) / 2, np.float32)
     values[[0x7F, 0xFF]] = 0, 240
     return values, magnitudes, flags
 

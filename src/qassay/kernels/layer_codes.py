@@ -237,8 +237,8 @@ def blank_codes(slab: Slab, rows: Index, groups: Index) -> npt.NDArray[np.uint8]
 def _zero_points(layer: Layer, zeros: Zeros, rows: Index, groups: Index) -> npt.NDArray[np.uint8]:
     stored = layer.array(zeros.part)
     if zeros.bits == 8:
-        values = stored.reshape(-1, layer.groups)[rows, groups].view(np.uint8)
-        return np.asarray((values.astype(np.int64) + zeros.offset) & 0xFF, np.uint8)
+        signed = stored.reshape(-1, layer.groups)[rows, groups].astype(np.int64)
+        return np.asarray((signed + zeros.offset) & 0xFF, np.uint8)
     nibble = np.argsort(zeros.lanes)[rows % 8]
     words = stored[groups, rows // 8] if zeros.by_group else stored[rows // 8, groups]
     values = words.astype(np.int64) >> (4 * nibble)

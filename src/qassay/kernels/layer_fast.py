@@ -105,7 +105,7 @@ def _columns(words, columns, starts, natural, first, unlike, ends, found):
                     found[group * width + left + n] = flags
 
 
-def scan_columns(words: Words, columns: Index, starts: Index, natural: bool) -> Bytes:  # noqa: FBT001
+def scan_columns(words: Words, columns: Index, starts: Index, natural: bool) -> Bytes:
     """Return the flags of segments packed along K, as `layer_reference.scan_columns` does."""
     found = np.zeros((starts.size - 1) * words.shape[1], np.uint8)
     first, unlike, ends = np.empty((3, _TILE), np.uint32)
@@ -245,7 +245,7 @@ def _nibbles(raw, width, length, floats, found):
             at += size
 
 
-def scan_nibbles(rows: Bytes, length: int, floats: bool) -> Bytes:  # noqa: FBT001
+def scan_nibbles(rows: Bytes, length: int, floats: bool) -> Bytes:
     """Return the flags of segments of packed rows, as `layer_reference.scan_nibbles` does."""
     found = np.zeros(rows.shape[0] * -(-rows.shape[1] // length), np.uint8)
     _nibbles(rows.reshape(-1), rows.shape[1], length, floats, found)
@@ -254,7 +254,7 @@ def scan_nibbles(rows: Bytes, length: int, floats: bool) -> Bytes:  # noqa: FBT0
 
 @helper
 def _blank_bytes(raw, at, length):
-    for byte in range(at + 1, at + length):
+    for byte in range(at + 1, at + length):  # noqa: SIM110 - Numba has no generators here
         if raw[byte] != raw[at]:
             return False
     return True
@@ -262,7 +262,7 @@ def _blank_bytes(raw, at, length):
 
 @helper
 def _full_bytes(raw, at, length):
-    for byte in range(at, at + length):
+    for byte in range(at, at + length):  # noqa: SIM110
         if raw[byte] < 0x7F or raw[byte] > 0x81:
             return False
     return True
@@ -307,7 +307,7 @@ def _bytes(raw, width, length, floats, top, nan, found):
             at += size
 
 
-def scan_bytes(rows: Bytes, length: int, floats: bool, top: int, nan: int) -> Bytes:  # noqa: FBT001
+def scan_bytes(rows: Bytes, length: int, floats: bool, top: int, nan: int) -> Bytes:
     """Return the flags of segments of rows of bytes, as `layer_reference.scan_bytes` does."""
     found = np.zeros(rows.shape[0] * -(-rows.shape[1] // length), np.uint8)
     flat = rows.reshape(-1)

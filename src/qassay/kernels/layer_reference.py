@@ -30,8 +30,8 @@ ENDS = (0x7F, 0x80, 0x81)
 _AT_ONCE = 1 << 20
 
 
-def _flags(blank: npt.NDArray[np.bool_], full: npt.NDArray[np.bool_]) -> Bytes:
-    return np.asarray(blank * BLANK | full * FULL, np.uint8)
+def _flags(blank: npt.ArrayLike, full: npt.ArrayLike) -> Bytes:
+    return np.asarray(np.asarray(blank) * BLANK | np.asarray(full) * FULL, np.uint8)
 
 
 def _segments(rows: Bytes, length: int) -> Iterator[tuple[tuple[slice, slice], Bytes]]:
@@ -51,7 +51,7 @@ def _segments(rows: Bytes, length: int) -> Iterator[tuple[tuple[slice, slice], B
             yield (here, slice(whole, whole + 1)), some[:, None, whole * length :]
 
 
-def scan_columns(words: Words, columns: Index, starts: Index, natural: bool) -> Bytes:  # noqa: FBT001
+def scan_columns(words: Words, columns: Index, starts: Index, natural: bool) -> Bytes:
     """Return the flags of segments packed along K, uint8 `[groups * N]`.
 
     Args:
@@ -104,7 +104,7 @@ def scan_lanes(words: Words, starts: Index, lanes: Index) -> Bytes:
     return found.reshape(-1)
 
 
-def scan_nibbles(rows: Bytes, length: int, floats: bool) -> Bytes:  # noqa: FBT001
+def scan_nibbles(rows: Bytes, length: int, floats: bool) -> Bytes:
     """Return the flags of segments of packed rows, uint8 `[rows * groups]`.
 
     Args:
@@ -125,7 +125,7 @@ def scan_nibbles(rows: Bytes, length: int, floats: bool) -> Bytes:  # noqa: FBT0
     return found.reshape(-1)
 
 
-def scan_bytes(rows: Bytes, length: int, floats: bool, top: int, nan: int) -> Bytes:  # noqa: FBT001
+def scan_bytes(rows: Bytes, length: int, floats: bool, top: int, nan: int) -> Bytes:
     """Return the flags of segments of rows of bytes, uint8 `[rows * groups]`.
 
     Args:

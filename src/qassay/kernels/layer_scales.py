@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from qassay.core.container import StoredTensor
 from qassay.core.source import Bytes
-from qassay.core.stats import Histogram, Offence, ScaleStats, merge_tallies
+from qassay.core.stats import Histogram, Offence, ScaleStats, TensorStats, merge_tallies
 from qassay.encodings.fields import Health, ScaleField
 from qassay.encodings.layers.base import Layer, Role
 from qassay.kernels.layer_chunk import LayerChunk
@@ -240,3 +241,30 @@ def _rows_and_width(layer: Layer, stored: StoredTensor) -> tuple[int, int] | Non
         return (layer.total_rows, layer.groups) if exact else None
     width, rest = divmod(stored.size, rows)
     return None if rest or width < layer.groups else (rows, width)
+
+
+def summary_of(name: str, layers: Iterable[tuple[Layer, TensorStats]]) -> ScaleStats:
+    """Return what one part holds over several layers; where dtypes differ, there is no median."""
+    grouped: dict[str, list[TensorStats]] = {}
+    for layer, stats in layers:
+        grouped.setdefault(str(layer.parts[name].type.label), []).append(stats)
+    found = []
+    for dtype, members in grouped.items():
+        known = scale_field(name, dtype)
+        assert known is not None  # noqa: S101 - it has been read
+        summed = summarize(Histogram.sum([stats.histograms[name] for stats in members]), known)
+        own = [stats.scales[name] for stats in members]
+        found.append(_with_extremes(summed, own))
+    if len(found) == 1:
+        return found[0]
+    added = {
+        part: sum(getattr(each, part) for each in found)
+        for part in ("blocks", "zero", "subnormal", "nonfinite", "negative")
+    }
+    return _with_extremes(replace(found[0], median=None, **added), found)
+
+
+def _with_extremes(stats: ScaleStats, own: list[ScaleStats]) -> ScaleStats:
+    least = [each.min_nonzero for each in own if each.min_nonzero is not None]
+    most = [each.max for each in own if each.max is not None]
+    return replace(stats, min_nonzero=min(least, default=None), max=max(most, default=None))

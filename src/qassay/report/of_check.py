@@ -41,6 +41,13 @@ def report_of(results: Sequence[CheckResult]) -> Report:
     facts = [result.facts for result in results]
     read = [tensor for one in facts for tensor in one.tensors]
     by_identity = {id(tensor.stored): tensor for tensor in read}
+    others = {
+        id(part): tensor.layer.module
+        for tensor in read
+        if tensor.layer is not None
+        for part in tensor.layer.parts.values()
+        if part is not tensor.stored
+    }
     listed = [stored for one in facts for stored in one.container.tensors]
     summed = totals(read)
     full = any(result.full_stats for result in results)
@@ -52,12 +59,15 @@ def report_of(results: Sequence[CheckResult]) -> Report:
         inputs=tuple(input_of(one.container) for one in facts),
         coverage=Coverage(
             tensors=len(listed) + sum(missing_tensors(one.container) for one in facts),
-            checked=sum(not tensor.stored.part_of for tensor in read),
+            checked=sum(tensor.parts for tensor in read if not tensor.partial),
             skipped=tuple(skip for result in results for skip in _skipped(result)),
-            bytes=sum(tensor.stored.nbytes or 0 for tensor in read),
+            bytes=sum(tensor.nbytes for tensor in read),
         ),
         findings=tuple(finding for result in results for finding in result.findings),
-        tensors=tuple(TensorEntry(stored, by_identity.get(id(stored)), full) for stored in listed),
+        tensors=tuple(
+            TensorEntry(stored, by_identity.get(id(stored)), full, others.get(id(stored), ""))
+            for stored in listed
+        ),
         result={
             "totals": {name: each.to_dict() for name, each in summed.items()},
             "rules": rules,

@@ -57,10 +57,10 @@ class Total:
 
 
 def totals(tensors: Iterable[TensorFacts]) -> dict[str, Total]:
-    """Return the totals by encoding id, in order of id."""
+    """Return the totals by encoding (with its bits, of layers), in alphabetical order."""
     groups: dict[str, list[TensorFacts]] = {}
     for facts in tensors:
-        groups.setdefault(facts.encoding.id, []).append(facts)
+        groups.setdefault(facts.label, []).append(facts)
     return {name: _total(groups[name]) for name in sorted(groups)}
 
 
@@ -68,8 +68,8 @@ def _total(group: list[TensorFacts]) -> Total:
     encoding = group[0].encoding
     result = Total(
         tensors=len(group),
-        weights=sum(facts.stored.size for facts in group),
-        nbytes=sum(facts.stored.nbytes or 0 for facts in group),
+        weights=sum(facts.weights for facts in group),
+        nbytes=sum(facts.nbytes for facts in group),
         dead_rows=sum(facts.stats.total(Offence.DEAD_ROW) for facts in group),
     )
     if issubclass(encoding, BlockEncoding):
@@ -79,7 +79,11 @@ def _total(group: list[TensorFacts]) -> Total:
                 facts.stats.histograms[name] for facts in group if name in facts.stats.histograms
             ]
             result.scales[name] = summarize(total(kept), scale)
-        _count_codes(result, encoding, group)
+        low, high = encoding.codes.range(encoding.code_bits())
+        _count_codes(result, low, high - low + 1, group)
+    elif group[0].layer is not None:
+        result.dead_blocks = sum(facts.stats.total(Offence.DEAD_BLOCK) for facts in group)
+        _add_layers(result, group)
     elif any(facts.stats.values is not None for facts in group):
         result.values = ValueStats()
         for facts in group:
@@ -88,9 +92,27 @@ def _total(group: list[TensorFacts]) -> Total:
     return result
 
 
-def _count_codes(result: Total, encoding: type[BlockEncoding], group: list[TensorFacts]) -> None:
-    low, high = encoding.codes.range(encoding.code_bits())
-    result.lowest_code, result.possible_codes = low, high - low + 1
+def _add_layers(result: Total, group: list[TensorFacts]) -> None:
+    """Add what layers have: parts that hold scales, whose dtypes may differ between them."""
+    # A check without layers does not pay for this import.
+    from qassay.kernels.layer_scales import summary_of  # noqa: PLC0415
+
+    names = dict.fromkeys(name for facts in group for name in facts.stats.scales)
+    for name in names:
+        having = [facts for facts in group if name in facts.stats.scales]
+        result.scales[name] = summary_of(
+            name, [(facts.layer, facts.stats) for facts in having if facts.layer is not None]
+        )
+    moments = [facts.stats.layer for facts in group]
+    first = moments[0]
+    if first is not None and all(
+        each is not None and each.lowest_code == first.lowest_code for each in moments
+    ):
+        _count_codes(result, first.lowest_code, first.possible_codes, group)
+
+
+def _count_codes(result: Total, low: int, possible: int, group: list[TensorFacts]) -> None:
+    result.lowest_code, result.possible_codes = low, possible
     counted = [facts.stats.codes for facts in group if facts.stats.codes is not None]
     if counted and all(codes.complete for codes in counted):
         result.codes = total([codes.histogram for codes in counted])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qassay.core.container import Container, Defect, Skipped, StoredTensor
@@ -17,6 +17,7 @@ from qassay.rules.registry import register
 
 if TYPE_CHECKING:
     from qassay.compare.facts import Comparison
+    from qassay.encodings.layers import Assembly, Layer
     from qassay.runtimes.preflight_stats import PreflightStats
     from qassay.runtimes.targets import Choice
 
@@ -39,6 +40,9 @@ class TensorFacts:
         stats: What its bytes hold.
         choices: What each target of `--to` means for it.
         preflights: What each of those encodings would do to it, by id.
+        layer: The weight that it holds the codes of, where that is kept in several tensors;
+            `stats` are those of the whole weight, then.
+        partial: Whether its bytes alone do not tell what it means.
     """
 
     stored: StoredTensor
@@ -46,6 +50,81 @@ class TensorFacts:
     stats: TensorStats
     choices: tuple[Choice, ...] = ()
     preflights: Mapping[str, PreflightStats] = field(default_factory=dict)
+    layer: Layer | None = None
+    partial: bool = False
+
+    @property
+    def label(self) -> str:
+        """The encoding as reports name it: `ggml.q8_0`, `gptq.int4`."""
+        return self.encoding.id if self.layer is None else self.layer.label
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Logical shape: `[N, K]`, or `[experts, N, K]`."""
+        return self.stored.shape if self.layer is None else self.layer.shape
+
+    @property
+    def weights(self) -> int:
+        """Number of weights."""
+        return self.stored.size if self.layer is None else self.layer.weights
+
+    @property
+    def nbytes(self) -> int:
+        """Stored bytes, those of all parts of a layer."""
+        return (self.stored.nbytes or 0) if self.layer is None else self.layer.nbytes
+
+    @property
+    def parts(self) -> int:
+        """How many stored tensors it takes."""
+        return 1 if self.layer is None else len(self.layer.parts)
+
+    @property
+    def unit(self) -> int:
+        """Weights of a block, or of a group."""
+        return self.encoding.block if self.layer is None else self.layer.group
+
+    @property
+    def of_integers(self) -> bool:
+        """Whether it is a layer whose codes are integers."""
+        moments = self.stats.layer
+        return moments is not None and moments.mean_code is not None
+
+    @property
+    def noun(self) -> str:
+        """What scales are for: `blocks`, or `groups`."""
+        return "blocks" if self.layer is None else "groups"
+
+    def scales_of(self, field: str | None) -> int:
+        """Return how many scales a field holds: one a block, or group, if nothing else is known."""
+        known = self.stats.scales.get(field or "")
+        if known is not None:
+            return known.blocks
+        if field is not None and self.layer is not None and field in self.layer.parts:
+            return self.layer.parts[field].size
+        return self.stats.units
+
+    def share(self, count: int, field: str | None) -> str:
+        """Return `3 of 1,024 blocks`, of those that a scale field is for."""
+        noun = "values" if self.is_overall(field) else self.noun
+        return share_of(count, self.scales_of(field), noun)
+
+    def scale(self, field: str | None) -> str:
+        """Return a scale field in words: `scale d`, `scale in weight_scale`."""
+        return f"scale {field}" if self.layer is None else f"scale in {field}"
+
+    def is_overall(self, field: str | None) -> bool:
+        """Tell whether a field is a scale of the whole weight beside those of its groups."""
+        if self.layer is None or field is None or field not in self.layer.parts:
+            return False
+        return self.layer.encoding.part(field).role.value == "global"
+
+    def placed(self, finding: Finding) -> Finding:
+        """Return a finding of a layer with the file of its part, and the layer's name."""
+        if self.layer is None:
+            return finding
+        part = self.layer.parts.get(finding.field or "", self.stored)
+        data = {**finding.data, "layer": self.layer.module, "encoding": self.layer.label}
+        return replace(finding, path=part.path, data=data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +136,21 @@ class ModelFacts:
         tensors: Those whose bytes were read, in file order.
         unread: Tensors and files that were not read, with the reason.
         crashed: Rules that raised, with the error.
+        assembly: What its tensors make up together; None where each stands for itself.
     """
 
     container: Container
     tensors: list[TensorFacts] = field(default_factory=list)
     unread: list[Skipped] = field(default_factory=list)
     crashed: list[tuple[type[Rule], Exception]] = field(default_factory=list)
+    assembly: Assembly | None = None
+
+    @property
+    def defects(self) -> Iterator[Defect]:
+        """What is structurally wrong: with the container, and with weights in several tensors."""
+        yield from self.container.defects
+        if self.assembly is not None:
+            yield from self.assembly.defects
 
 
 class Rule:
@@ -172,7 +260,7 @@ class ContainerRule(ModelRule):
 
     def check(self, model: ModelFacts) -> Iterator[Finding]:
         """Yield one finding for each defect with this rule's code."""
-        for defect in model.container.defects:
+        for defect in model.defects:
             if defect.code == self.code:
                 yield self.word(defect)
 

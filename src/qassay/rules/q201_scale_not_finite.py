@@ -6,16 +6,17 @@ from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
-from qassay.rules.base import TensorFacts, TensorRule, share_of
+from qassay.rules.base import TensorFacts, TensorRule
 
 
 class ScaleNotFinite(TensorRule, code="Q201", name="scale-not-finite"):
     """A block's scale is NaN or infinite, so every weight of the block is.
 
     ## What it does
-    Looks at every stored scale, minimum and offset (`d`, `dmin`, `m`, `e`) for bit patterns that
-    are NaN or infinity, and in MXFP4 for exponents that overflow float32 under the block's codes.
-    In NVFP4 these are the bytes 0x7F and 0xFF, which ggml decodes to 0 and 480 without a word.
+    Looks at every stored scale, minimum and offset (`d`, `dmin`, `m`, `e`; `scales`,
+    `weight_scale`, `weight_global_scale`, ...) for bit patterns that are NaN or infinity, and in
+    MXFP4 for exponents that overflow float32 under the block's codes. In NVFP4 these are the
+    bytes 0x7F and 0xFF, which ggml decodes to 0 and 480 without a word.
 
     ## Why it is bad
     One such block turns a whole output channel into NaN for every input, and the next layer's
@@ -39,15 +40,16 @@ class ScaleNotFinite(TensorRule, code="Q201", name="scale-not-finite"):
         for field, expert, tally in tensor.stats.offences(Offence.SCALE_NOT_FINITE):
             first = tally.locations[0].value
             shown = f"{first:g}".replace("nan", "NaN") if isinstance(first, float) else first
-            share = share_of(tally.count, tensor.stats.units, "blocks")
+            total = tensor.scales_of(field)
+            share = tensor.share(tally.count, field)
             verb = "has" if tally.count == 1 else "have"
             yield self.finding(
-                f"{share} {verb} a scale {field} that is NaN"
+                f"{share} {verb} a {tensor.scale(field)} that is NaN"
                 f" or infinite (the first is {shown}); expected a finite number",
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,
                 expert=expert,
                 field=field,
                 tally=tally,
-                data={"blocks": tensor.stats.units, "not_finite": tally.count},
+                data={tensor.noun: total, "not_finite": tally.count},
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
-from qassay.rules.base import TensorFacts, TensorRule, share_of
+from qassay.rules.base import TensorFacts, TensorRule
 
 
 class ZeroScaleWithLiveCodes(TensorRule, code="Q202", name="zero-scale-with-live-codes"):
@@ -15,6 +15,8 @@ class ZeroScaleWithLiveCodes(TensorRule, code="Q202", name="zero-scale-with-live
     ## What it does
     Counts blocks whose scale field (`d`, `dmin`) is zero while the integers that it multiplies
     differ from what a quantizer writes for a block of zeros.
+
+    A scale of a whole weight that is zero (`weight_global_scale`, `weight_scale_2`) is an error.
 
     ## Why it is bad
     Every weight of the block decodes to zero (or to the block's minimum). The codes show that the
@@ -37,15 +39,17 @@ class ZeroScaleWithLiveCodes(TensorRule, code="Q202", name="zero-scale-with-live
     def check(self, tensor: TensorFacts) -> Iterator[Finding]:
         """Yield one finding for each scale field (and expert) with such blocks."""
         for field, expert, tally in tensor.stats.offences(Offence.ZERO_SCALE_LIVE_CODES):
-            share = share_of(tally.count, tensor.stats.units, "blocks")
+            total = tensor.scales_of(field)
+            share = tensor.share(tally.count, field)
             verb = "has" if tally.count == 1 else "have"
             yield self.finding(
-                f"{share} {verb} scale {field} = 0 over codes"
+                f"{share} {verb} {tensor.scale(field)} = 0 over codes"
                 " that are not zero; expected a scale other than 0, or blank codes",
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,
                 expert=expert,
                 field=field,
                 tally=tally,
-                data={"blocks": tensor.stats.units, "zero_scale": tally.count},
+                severity=Severity.ERROR if tensor.is_overall(field) else None,
+                data={tensor.noun: total, "zero_scale": tally.count},
             )

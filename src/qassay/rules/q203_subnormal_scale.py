@@ -6,14 +6,22 @@ from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
-from qassay.rules.base import TensorFacts, TensorRule, share_of
+from qassay.rules.base import TensorFacts, TensorRule
+
+
+def _normal(tensor: TensorFacts, field: str | None) -> tuple[str, str]:
+    """Return the least magnitude that a scale's type holds in full, and the type."""
+    part = None if tensor.layer is None else tensor.layer.parts.get(field or "")
+    word = "F16" if part is None else str(part.type.label)
+    return ("6.1e-5" if word == "F16" else "1.18e-38"), word.lower()
 
 
 class SubnormalScale(TensorRule, code="Q203", name="subnormal-scale"):
     """A block's scale lies below the normal range of f16, so it holds fewer than 11 bits.
 
     ## What it does
-    Counts f16 scales with a magnitude below 2^-14 (6.1e-5), except in the types whose scales lie
+    Counts f16 scales with a magnitude below 2^-14 (6.1e-5), bf16 and f32 scales below 2^-126,
+    except in the types whose scales lie
     there as a rule because small integers multiply them further (Q4_K, Q5_K, Q6_K, IQ4_XS).
 
     ## Why it is bad
@@ -37,16 +45,18 @@ class SubnormalScale(TensorRule, code="Q203", name="subnormal-scale"):
         for field, expert, tally in tensor.stats.offences(Offence.SUBNORMAL_SCALE):
             scales = tensor.stats.scales.get(field or "")
             least = scales.min_nonzero if scales else None
-            share = share_of(tally.count, tensor.stats.units, "blocks")
+            limit, width = _normal(tensor, field)
+            total = tensor.scales_of(field)
+            share = tensor.share(tally.count, field)
             verb = "has" if tally.count == 1 else "have"
             yield self.finding(
-                f"{share} {verb} a subnormal scale {field};"
-                " expected a magnitude of 6.1e-5 or more"
+                f"{share} {verb} a subnormal {tensor.scale(field)};"
+                f" expected a magnitude of {limit} or more, the least that {width} holds in full"
                 + (f" (the smallest in the tensor is {least:.3g})" if least is not None else ""),
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,
                 expert=expert,
                 field=field,
                 tally=tally,
-                data={"blocks": tensor.stats.units, "subnormal": tally.count, "smallest": least},
+                data={tensor.noun: total, "subnormal": tally.count, "smallest": least},
             )

@@ -9,10 +9,23 @@ import numpy as np
 from qassay.core.finding import Certainty, Finding, Severity
 from qassay.core.stats import Offence
 from qassay.encodings.base import BlockEncoding
+from qassay.encodings.fields import ScaleField
 from qassay.rules.base import TensorFacts, TensorRule
 
 FACTOR = 256.0
 LEAST_SCALES = 64
+
+
+def _field(tensor: TensorFacts, name: str) -> ScaleField:
+    if tensor.layer is None:
+        assert issubclass(tensor.encoding, BlockEncoding)  # noqa: S101 - nothing else has scales
+        return tensor.encoding.scale_fields[name]
+    # A check without layers does not pay for this import.
+    from qassay.kernels.layer_scales import scale_field  # noqa: PLC0415
+
+    found = scale_field(name, str(tensor.layer.parts[name].type.label))
+    assert found is not None  # noqa: S101 - it has been read
+    return found
 
 
 class ScaleOutlier(TensorRule, code="Q204", name="scale-outlier"):
@@ -45,9 +58,7 @@ class ScaleOutlier(TensorRule, code="Q204", name="scale-outlier"):
 
     def check(self, tensor: TensorFacts) -> Iterator[Finding]:
         """Yield one finding for each scale field whose largest value stands out."""
-        encoding, stats = tensor.encoding, tensor.stats
-        if not issubclass(encoding, BlockEncoding):
-            return
+        stats = tensor.stats
         for field, expert, tally in stats.offences(Offence.LARGEST_SCALE):
             scales = stats.scales[field or ""]
             live = scales.blocks - scales.zero - scales.nonfinite
@@ -58,13 +69,13 @@ class ScaleOutlier(TensorRule, code="Q204", name="scale-outlier"):
                 continue
             histogram = stats.histograms[field or ""]
             with np.errstate(invalid="ignore"):
-                sizes = np.abs(encoding.scale_fields[field or ""].magnitudes.astype(np.float64))
+                sizes = np.abs(_field(tensor, field or "").magnitudes.astype(np.float64))
                 count = histogram.count((sizes >= limit) & np.isfinite(sizes))
             times = scales.max / scales.median
             yield self.finding(
-                f"the largest scale {field}, {scales.max:.4g}, is {times:.4g} times the median"
-                f" {scales.median:.4g}; expected less than {FACTOR:g} times"
-                + (f" ({count} blocks lie above that)" if count > 1 else ""),
+                f"the largest {tensor.scale(field)}, {scales.max:.4g}, is {times:.4g} times the"
+                f" median {scales.median:.4g}; expected less than {FACTOR:g} times"
+                + (f" ({count} {tensor.noun} lie above that)" if count > 1 else ""),
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,
                 expert=expert,
@@ -75,6 +86,6 @@ class ScaleOutlier(TensorRule, code="Q204", name="scale-outlier"):
                     "largest": scales.max,
                     "median": scales.median,
                     "times": times,
-                    "blocks": scales.blocks,
+                    tensor.noun: scales.blocks,
                 },
             )

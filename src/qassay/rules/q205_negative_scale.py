@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
-from qassay.rules.base import TensorFacts, TensorRule, share_of
+from qassay.rules.base import TensorFacts, TensorRule
+
+WITH_SIGNS = 0.1
+"""From this share on, the signs of a layer's scales are its quantizer's choice."""
 
 
 class NegativeScale(TensorRule, code="Q205", name="negative-scale"):
@@ -18,6 +21,10 @@ class NegativeScale(TensorRule, code="Q205", name="negative-scale"):
     readers need not. In Q4_0, Q5_0, Q3_K, Q6_K and IQ4 the sign of `d`
     follows the largest weight, so half of the scales are negative there; that is not reported,
     nor is a negative minimum `m`, nor -0 in a type whose scales have a sign.
+
+    Where codes are integers and scales lie in a tensor of their own (GPTQ, AWQ,
+    compressed-tensors), some quantizers choose signs, too: AutoRound's symmetric layers have half
+    of them negative. There only layers are reported in which less than a tenth are.
 
     ## Why it is bad
     All weights of the block have the wrong sign, if the sign bit was flipped; decoders do not
@@ -38,17 +45,21 @@ class NegativeScale(TensorRule, code="Q205", name="negative-scale"):
     def check(self, tensor: TensorFacts) -> Iterator[Finding]:
         """Yield one finding for each scale field (and expert) with such blocks."""
         for field, expert, tally in tensor.stats.offences(Offence.NEGATIVE_SCALE):
+            total = tensor.scales_of(field)
+            if tensor.of_integers and tally.count >= WITH_SIGNS * total:
+                continue
             first = tally.locations[0].value
             shown = f"{first:.4g}" if isinstance(first, float) else first
-            share = share_of(tally.count, tensor.stats.units, "blocks")
+            share = tensor.share(tally.count, field)
             verb = "has" if tally.count == 1 else "have"
             yield self.finding(
-                f"{share} {verb} a negative scale {field}"
+                f"{share} {verb} a negative {tensor.scale(field)}"
                 f" (the first is {shown}); expected none below 0",
                 path=tensor.stored.path,
                 tensor=tensor.stored.name,
                 expert=expert,
                 field=field,
                 tally=tally,
-                data={"blocks": tensor.stats.units, "negative": tally.count},
+                severity=Severity.ERROR if tensor.is_overall(field) else None,
+                data={tensor.noun: total, "negative": tally.count},
             )

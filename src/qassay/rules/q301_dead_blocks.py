@@ -37,15 +37,16 @@ class DeadBlocks(TensorRule, code="Q301", name="dead-blocks"):
 
     def check(self, tensor: TensorFacts) -> Iterator[Finding]:
         """Yield one finding for each expert with such blocks."""
-        stats, block = tensor.stats, tensor.encoding.block
-        columns = tensor.stored.shape[-1] if tensor.stored.shape else 1
+        stats, shape = tensor.stats, tensor.shape
+        columns = shape[-1] if shape else 1
+        per_row = max(1, -(-columns // tensor.unit))
         dead_rows = {expert: tally.count for _, expert, tally in stats.offences(Offence.DEAD_ROW)}
         for _, expert, tally in stats.offences(Offence.DEAD_BLOCK):
             units = stats.units
             if expert is not None:
-                units //= max(1, tensor.stored.shape[0])
-            in_rows = min(tally.count, dead_rows.get(expert, 0) * max(1, columns // block))
-            share = share_of(tally.count, units, "blocks")
+                units //= max(1, shape[0])
+            in_rows = min(tally.count, dead_rows.get(expert, 0) * per_row)
+            share = share_of(tally.count, units, tensor.noun)
             scaled = tally.parts["scaled"]
             verb = "holds" if tally.count == 1 else "hold"
             yield self.finding(
@@ -59,7 +60,7 @@ class DeadBlocks(TensorRule, code="Q301", name="dead-blocks"):
                 expert=expert,
                 tally=tally,
                 data={
-                    "blocks": units,
+                    tensor.noun: units,
                     "dead": tally.count,
                     "share": tally.count / units,
                     "in_dead_rows": in_rows,

@@ -37,7 +37,7 @@ class SaturatedCodes(TensorRule, code="Q302", name="saturated-codes"):
         """Yield one finding for each expert with such blocks."""
         units = tensor.stats.units
         for _, expert, tally in tensor.stats.offences(Offence.SATURATED_BLOCK):
-            share = share_of(tally.count, units, "blocks")
+            share = share_of(tally.count, units, tensor.noun)
             verb = "has" if tally.count == 1 else "have"
             yield self.finding(
                 f"{share} {verb} only codes at the ends of their range; expected codes in between",
@@ -45,5 +45,5 @@ class SaturatedCodes(TensorRule, code="Q302", name="saturated-codes"):
                 tensor=tensor.stored.name,
                 expert=expert,
                 tally=tally,
-                data={"blocks": units, "saturated": tally.count, "share": tally.count / units},
+                data={tensor.noun: units, "saturated": tally.count, "share": tally.count / units},
             )

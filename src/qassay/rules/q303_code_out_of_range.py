@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
 from qassay.encodings.base import BlockEncoding, Encoding
-from qassay.rules.base import TensorFacts, TensorRule
+from qassay.rules.base import TensorFacts, TensorRule, share_of
 
 
 class CodeOutOfRange(TensorRule, code="Q303", name="code-out-of-range"):
@@ -15,8 +15,9 @@ class CodeOutOfRange(TensorRule, code="Q303", name="code-out-of-range"):
 
     ## What it does
     Counts blocks with a code that the type's quantizers never write, and bytes above 1 in boolean
-    tensors. Q8_0's -128 is graded info: it decodes to a number like any other, only the reference
-    quantizer stops at -127.
+    tensors. In weights of 8-bit floats with scales in another tensor, counts codes that are NaN
+    or infinite, an error. Q8_0's -128 is graded info: it decodes to a number like any other, only
+    the reference quantizer stops at -127.
 
     ## Why it is bad
     The code was not made from a finite weight. In Q8_0, -128 is the fingerprint of the AVX2
@@ -37,6 +38,9 @@ class CodeOutOfRange(TensorRule, code="Q303", name="code-out-of-range"):
 
     def check(self, tensor: TensorFacts) -> Iterator[Finding]:
         """Yield one finding for each field (and expert) with such codes."""
+        if tensor.layer is not None:
+            yield from self._floats(tensor)
+            return
         blocks = issubclass(tensor.encoding, BlockEncoding)
         noun = "blocks" if blocks else "values"
         for field, expert, tally in tensor.stats.offences(Offence.FORBIDDEN_CODE):
@@ -54,6 +58,24 @@ class CodeOutOfRange(TensorRule, code="Q303", name="code-out-of-range"):
                 tally=tally,
                 severity=Severity.INFO if spare else None,
                 data={noun: tensor.stats.units, "out_of_range": tally.count},
+            )
+
+    def _floats(self, tensor: TensorFacts) -> Iterator[Finding]:
+        """Yield one finding for each expert whose 8-bit floats are not all numbers."""
+        for field, expert, tally in tensor.stats.offences(Offence.FORBIDDEN_CODE):
+            first = tally.locations[0].value
+            shown = f"{first:#04x}" if isinstance(first, int) else first
+            share = share_of(tally.count, tensor.weights, "codes")
+            verb = "is" if tally.count == 1 else "are"
+            yield self.finding(
+                f"{share} {verb} NaN or infinite (the first is {shown}); expected finite numbers",
+                path=tensor.stored.path,
+                tensor=tensor.stored.name,
+                expert=expert,
+                field=field,
+                tally=tally,
+                severity=Severity.ERROR,
+                data={"codes": tensor.weights, "not_finite": tally.count},
             )
 
 

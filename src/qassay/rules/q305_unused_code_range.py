@@ -22,6 +22,22 @@ def _dead(stats: TensorStats, counted: int) -> int:
     return max(0, min(sum(tally.count for tally in dead), counted - first))
 
 
+def _span(tensor: TensorFacts) -> tuple[int, int, list[int]] | None:
+    """Return the lowest code, how many there are, and those that stand for zero.
+
+    None where codes are no integers of their own: of a table of floats, any part may be used.
+    """
+    moments, encoding = tensor.stats.layer, tensor.encoding
+    if moments is not None:
+        whole = moments.mean_code is not None
+        return (moments.lowest_code, moments.possible_codes, []) if whole else None
+    if not issubclass(encoding, BlockEncoding):
+        return None
+    bits = encoding.code_bits()
+    low, high = encoding.codes.range(bits)
+    return low, high - low + 1, [*encoding.codes.zeros(bits), *encoding.codes.blank]
+
+
 class UnusedCodeRange(TensorRule, code="Q305", name="unused-code-range"):
     """A tensor uses at most half of the codes that its type has.
 
@@ -49,23 +65,21 @@ class UnusedCodeRange(TensorRule, code="Q305", name="unused-code-range"):
 
     def check(self, tensor: TensorFacts) -> Iterator[Finding]:
         """Yield a finding if at most half of the codes occur."""
-        encoding, codes = tensor.encoding, tensor.stats.codes
-        if codes is None or not issubclass(encoding, BlockEncoding):
+        codes, span = tensor.stats.codes, _span(tensor)
+        if codes is None or span is None:
             return
-        bits = encoding.code_bits()
-        low, high = encoding.codes.range(bits)
-        possible = high - low + 1
+        low, possible, blank = span
         stored = codes.histogram.patterns + low
-        blank = [*encoding.codes.zeros(bits), *encoding.codes.blank]
         live = int(codes.histogram.counts[~np.isin(stored, blank)].sum())
         # Whatever stands in a dead block, under a scale of zero, is no choice of a quantizer.
-        live = min(live, (codes.blocks - _dead(tensor.stats, codes.blocks)) * encoding.block)
+        live = min(live, (codes.blocks - _dead(tensor.stats, codes.blocks)) * tensor.unit)
         if live < max(LEAST_LIVE, LIVE_PER_CODE * possible) or 2 * stored.size > possible:
             return
         first, last = int(stored[0]), int(stored[-1])
-        seen = "all" if codes.complete else f"the first {codes.blocks}"
+        some = f"{codes.blocks}" if tensor.layer is not None else f"the first {codes.blocks}"
+        seen = "all" if codes.complete else some
         yield self.finding(
-            f"{stored.size} of {possible} codes occur, from {first} to {last} ({seen} blocks"
+            f"{stored.size} of {possible} codes occur, from {first} to {last} ({seen} {tensor.noun}"
             f" counted); expected more than {possible // 2}",
             path=tensor.stored.path,
             tensor=tensor.stored.name,
@@ -75,7 +89,7 @@ class UnusedCodeRange(TensorRule, code="Q305", name="unused-code-range"):
                 "possible": possible,
                 "smallest": first,
                 "largest": last,
-                "blocks_counted": codes.blocks,
+                f"{tensor.noun}_counted": codes.blocks,
                 "complete": codes.complete,
             },
         )

@@ -34,7 +34,7 @@ class DeadRows(TensorRule, code="Q402", name="dead-rows"):
 
     def check(self, tensor: TensorFacts) -> Iterator[Finding]:
         """Yield one finding for each expert with such rows, or one for a tensor of zeros."""
-        stats, shape = tensor.stats, tensor.stored.shape
+        stats, shape = tensor.stats, tensor.shape
         if len(shape) < 2 or stats.rows < 2:
             return
         tallies = list(stats.offences(Offence.DEAD_ROW))

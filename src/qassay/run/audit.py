@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from qassay.run.options import CheckOptions
 from qassay.run.plan import Chunk, chunks_of
 
 if TYPE_CHECKING:
+    from qassay.encodings.layers import Assembly, Layer
+    from qassay.run.audit_layers import LayerReading
     from qassay.runtimes.preflight_collect import PreflightCollector
     from qassay.runtimes.preflight_stats import PreflightStats
     from qassay.runtimes.targets import Choice
@@ -46,10 +48,22 @@ class _Reading:
     preflight: PreflightCollector | None = None
     preflights: dict[str, PreflightStats] = field(default_factory=dict)
 
+    partial: bool = False
+
     @property
-    def alignment(self) -> int:
-        """Units of which a part of a row has to hold a whole number."""
-        return 1 if self.preflight is None else self.preflight.alignment
+    def names(self) -> list[str]:
+        """Tensors that are not checked if it cannot be read."""
+        return [self.stored.name]
+
+    def chunks(self, number: int, chunk_bytes: int) -> Iterator[Chunk]:
+        """Yield what is to be read, in the order of the file."""
+        # With a target, a part of a row has to hold a whole number of what is judged together.
+        alignment = 1 if self.preflight is None else self.preflight.alignment
+        return chunks_of(number, self.geometry, chunk_bytes, alignment)
+
+    def bytes_of(self, chunk: Chunk) -> int:
+        """Return the number of bytes of a chunk."""
+        return chunk.units * self.encoding.block_bytes
 
     def read(self, chunk: Chunk) -> Yield:
         """Collect one chunk."""
@@ -69,6 +83,13 @@ class _Reading:
             if known is not stats:
                 known.merge(stats)
 
+    def finish(self) -> TensorFacts:
+        """Return what the tensor holds."""
+        stats = _finish(self)
+        return TensorFacts(
+            self.stored, self.encoding, stats, self.choices, self.preflights, partial=self.partial
+        )
+
 
 def why_not_read(stored: StoredTensor) -> tuple[type[Encoding] | None, str]:
     """Return a tensor's encoding, or None and the reason why its bytes cannot be judged."""
@@ -82,47 +103,107 @@ def why_not_read(stored: StoredTensor) -> tuple[type[Encoding] | None, str]:
 
 def audit(container: Container, options: CheckOptions) -> ModelFacts:
     """Read every tensor that can be read; see `ModelFacts`."""
-    facts = ModelFacts(container, unread=list(container.skipped))
-    wanted: list[tuple[StoredTensor, type[Encoding]]] = []
-    for stored in container.tensors:
+    assembly = _assembled(container)
+    facts = ModelFacts(container, unread=list(container.skipped), assembly=assembly)
+    wanted: list[tuple[StoredTensor, type[Encoding], bool]] = []
+    for stored, part_of in _single(container, assembly):
         encoding, reason = why_not_read(stored)
         if encoding is None:
             facts.unread.append(Skipped(stored.name, reason))
-        elif stored.part_of and encoding.kind == "integer":
-            facts.unread.append(Skipped(stored.name, stored.part_of))
+        elif part_of and encoding.kind == "integer":
+            facts.unread.append(Skipped(stored.name, part_of))
         else:
-            if stored.part_of:  # its values are looked at, and yet that is not all there is to it
-                facts.unread.append(Skipped(stored.name, stored.part_of))
-            wanted.append((stored, encoding))
-    kernels = choose(sum(stored.nbytes or 0 for stored, _ in wanted))
-    readings = [_reading(stored, encoding, kernels, options) for stored, encoding in wanted]
+            if part_of:  # its values are looked at, and yet that is not all there is to it
+                facts.unread.append(Skipped(stored.name, part_of))
+            wanted.append((stored, encoding, bool(part_of)))
+    layers = assembly.layers if assembly is not None else []
+    size = sum(stored.nbytes or 0 for stored, _, _ in wanted)
+    kernels = choose(size + sum(layer.nbytes for layer in layers))
+    single = [_reading(*one, kernels, options) for one in wanted]
     if options.targets:
-        _aim(readings, options)
+        _aim(single, options)
+    readings: list[_Reading | LayerReading] = list(single)
+    if layers:
+        readings += _layers(layers, facts, kernels, options)
+    order = {id(stored): at for at, stored in enumerate(container.tensors)}
+    readings.sort(key=lambda reading: order[id(_stored(reading))])
     chunks = (
         chunk
         for number, reading in enumerate(readings)
-        for chunk in chunks_of(number, reading.geometry, options.chunk_bytes, reading.alignment)
+        for chunk in reading.chunks(number, options.chunk_bytes)
     )
     failed = _run(readings, chunks, options)
     for number, reading in enumerate(readings):
         if number in failed:
-            facts.unread.append(Skipped(reading.stored.name, failed[number]))
-            continue
-        stats = _finish(reading)
-        facts.tensors.append(
-            TensorFacts(
-                reading.stored, reading.encoding, stats, reading.choices, reading.preflights
-            )
-        )
+            facts.unread.extend(Skipped(name, failed[number]) for name in reading.names)
+        else:
+            facts.tensors.append(reading.finish())
     return facts
 
 
+def _stored(reading: _Reading | LayerReading) -> StoredTensor:
+    return reading.stored if isinstance(reading, _Reading) else reading.layer.codes
+
+
+def _assembled(container: Container) -> Assembly | None:
+    """Return the layers of a container, None where nothing hints at any."""
+    hints = any(
+        tensor.type.family == "safetensors"
+        and (tensor.part_of or str(tensor.type.label).startswith("F8_"))
+        for tensor in container.tensors
+    )
+    if not hints and not _is_configured(container):
+        return None
+    # An audit without layers does not pay for their import.
+    from qassay.encodings.layers import assemble  # noqa: PLC0415
+
+    return assemble(container)
+
+
+def _is_configured(container: Container) -> bool:
+    """Tell whether a checkpoint's configuration says that it is quantized."""
+    config = container.extra.get("config")
+    told = isinstance(config, dict) and "quantization_config" in config
+    return told or any(str(key).startswith("quant") for key in container.extra)
+
+
+def _single(container: Container, assembly: Assembly | None) -> Iterator[tuple[StoredTensor, str]]:
+    """Yield the tensors that are no parts of a layer, and why one cannot be judged by itself."""
+    if assembly is None:
+        yield from ((stored, stored.part_of) for stored in container.tensors)
+        return
+    parts = {id(part) for layer in assembly.layers for part in layer.parts.values()}
+    alone = [stored for stored in container.tensors if id(stored) not in parts]
+    for stored, judged in zip(alone, assembly.loose, strict=True):
+        yield stored, judged.part_of
+
+
+def _layers(
+    layers: list[Layer], facts: ModelFacts, kernels: Kernels, options: CheckOptions
+) -> list[LayerReading]:
+    from qassay.run.audit_layers import reading_of  # noqa: PLC0415
+
+    readings = []
+    for layer in layers:
+        reading = reading_of(layer, kernels, options)
+        if isinstance(reading, str):
+            facts.unread.extend(Skipped(part.name, reading) for part in layer.parts.values())
+        else:
+            readings.append(reading)
+    return readings
+
+
 def _reading(
-    stored: StoredTensor, encoding: type[Encoding], kernels: Kernels, options: CheckOptions
+    stored: StoredTensor,
+    encoding: type[Encoding],
+    partial: bool,
+    kernels: Kernels,
+    options: CheckOptions,
 ) -> _Reading:
     geometry = geometry_of(stored, encoding)
     collector = make_collector(encoding, geometry, kernels, Front(), all_codes=options.full_stats)
-    return _Reading(stored, encoding, geometry, collector, Accumulator(geometry))
+    total = Accumulator(geometry)
+    return _Reading(stored, encoding, geometry, collector, total, partial=partial)
 
 
 def _aim(readings: list[_Reading], options: CheckOptions) -> None:
@@ -138,20 +219,21 @@ def _aim(readings: list[_Reading], options: CheckOptions) -> None:
 
 
 def _run(
-    readings: list[_Reading], chunks: Iterable[Chunk], options: CheckOptions
+    readings: Sequence[_Reading | LayerReading], chunks: Iterable[Chunk], options: CheckOptions
 ) -> dict[int, str]:
     """Read all chunks, adding up as they come; return the tensors that could not be read."""
     failed: dict[int, str] = {}
 
-    def take(chunk: Chunk, yielded: Yield | QassayError) -> None:
+    def take(chunk: Chunk, yielded: Any) -> None:
+        reading = readings[chunk.tensor]
         if isinstance(yielded, QassayError):
             failed[chunk.tensor] = yielded.message
         else:
-            readings[chunk.tensor].add(yielded)
+            reading.add(yielded)
         if options.progress is not None:
-            options.progress(chunk.units * readings[chunk.tensor].encoding.block_bytes)
+            options.progress(reading.bytes_of(chunk))
 
-    def read(chunk: Chunk) -> Yield | QassayError:
+    def read(chunk: Chunk) -> Any:
         try:
             return readings[chunk.tensor].read(chunk)
         except QassayError as error:
@@ -163,8 +245,8 @@ def _run(
 
 
 def _in_threads(
-    read: Callable[[Chunk], Yield | QassayError], chunks: Iterable[Chunk], threads: int
-) -> Iterator[tuple[Chunk, Yield | QassayError]]:
+    read: Callable[[Chunk], Any], chunks: Iterable[Chunk], threads: int
+) -> Iterator[tuple[Chunk, Any]]:
     """Yield chunks with what reading them gave, in whatever order they finish.
 
     Few chunks are in flight at a time, so memory does not grow with the size of the model.
@@ -175,7 +257,7 @@ def _in_threads(
             yield chunk, read(chunk)
         return
     with ThreadPoolExecutor(threads) as pool:
-        pending: dict[Future[Yield | QassayError], Chunk] = {
+        pending: dict[Future[Any], Chunk] = {
             pool.submit(read, chunk): chunk for chunk in islice(source, 2 * threads)
         }
         while pending:

@@ -12,7 +12,7 @@ from qassay.core.errors import InputError, UsageError
 from qassay.core.finding import Finding
 from qassay.encodings.registry import open_with_encodings
 from qassay.rules.base import ModelFacts, ModelRule, Rule, TensorRule
-from qassay.rules.registry import OF_COMPARISONS, OF_TARGETS, codes, rule
+from qassay.rules.registry import OF_COMPARISONS, OF_RUNTIMES, OF_TARGETS, codes, rule
 from qassay.run.audit import audit
 from qassay.run.importance import with_importance
 from qassay.run.options import CheckOptions
@@ -93,6 +93,7 @@ def judge(facts: ModelFacts, options: CheckOptions) -> CheckResult:
     result = CheckResult(facts, full_stats=options.full_stats)
     for code in codes():
         unwanted = code in OF_COMPARISONS or (code in OF_TARGETS and not options.targets)
+        unwanted = unwanted or (code in OF_RUNTIMES and options.fit is None)
         if unwanted or not options.runs(code):
             continue
         rule_class = rule(code)
@@ -131,7 +132,7 @@ def _findings(asked: Rule, facts: ModelFacts) -> Iterator[Finding]:
         yield from asked.check(facts)
     elif isinstance(asked, TensorRule):
         for tensor in facts.tensors:
-            yield from asked.check(tensor)
+            yield from map(tensor.placed, asked.check(tensor))
 
 
 def _graded(finding: Finding, options: CheckOptions) -> Finding:
