@@ -132,6 +132,43 @@ def test_experts_one_by_one_against_one_tensor(tmp_path, compare):
     assert (code, finding["code"], finding["data"]["moved"]) == (1, "Q603", 128)
 
 
+def test_experts_with_an_order_each(tmp_path, compare, monkeypatch):
+    """Act-order of its own in every expert: scales are set side by side column by column."""
+    from qassay.compare import weights
+
+    monkeypatch.setattr(weights, "SLAB", 128 * 96)  # one expert and a half
+    rng = np.random.default_rng(2)
+    experts = [Matrix.random(symmetric=True, seed=at) for at in range(3)]
+    parts, blocks = {}, []
+    for at, expert in enumerate(experts):
+        index = rng.permutation(np.arange(128) // 32)
+        parts[f"model.layers.0.mlp.experts.{at}.up_proj"] = expert.gptq(g_idx=index)
+        scales = expert.scales[:, index]
+        # Q4_0 cannot hold an act-order: one with a scale for each weight would be equal.
+        blocks.append(Matrix(expert.codes, expert.zeros, scales[:, ::32], 32).q4_0())
+    folder = save(tmp_path / "a", parts, {**GPTQ_CONFIG, "desc_act": True})
+    same = save(tmp_path / "b", parts, {**GPTQ_CONFIG, "desc_act": True})
+    assert compare(folder, same)[1]["result"]["relation"] == "equal"
+    tensors = [("blk.0.ffn_up_exps.weight", 2, [128, 64, 3], b"".join(blocks))]
+    code, report = compare(folder, save_gguf(tmp_path / "c.gguf", tensors))
+    [layer] = report["result"]["layers"]
+    assert (code, layer["relation"]) == (1, "different")
+    assert layer["difference"]["codes"]["different"] == 0
+    assert layer["difference"]["scales"]["different"] > 0
+
+
+def test_experts_that_are_not_alike_are_not_compared(tmp_path, compare):
+    parts = {
+        "model.layers.0.mlp.experts.0.up_proj": Matrix.random(symmetric=True).awq(),
+        "model.layers.0.mlp.experts.1.up_proj": Matrix.random(32, symmetric=True).awq(),
+    }
+    folder = save(tmp_path / "a", parts, AWQ_CONFIG)
+    blocks = Matrix.random(128, symmetric=True).q4_0()
+    path = save_gguf(tmp_path / "b.gguf", [("blk.0.ffn_up_exps.weight", 2, [128, 64, 2], blocks)])
+    code, report = compare(folder, path)
+    assert (code, report["result"]["relation"]) == (3, "not-compared")
+
+
 def test_prefixes_of_wrappers_do_not_matter(tmp_path, compare):
     matrix = Matrix.random()
     a = save(tmp_path / "a", {"model.layers.0.mlp.up_proj": matrix.gptq()}, GPTQ_CONFIG)

@@ -14,17 +14,27 @@ from qassay.compare.weights import Weight, Whole
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stack:
-    """Experts that are kept one by one, `[experts, N, K]` in their order."""
+    """Experts that are kept one by one, `[experts, N, K]` in their order.
+
+    Attributes:
+        experts: The weights.
+        spread: Whether they assign columns to groups each in its own way (act-order), so that
+            scales are given for each column.
+    """
 
     experts: tuple[Weight, ...]
+    spread: bool = False
 
     @classmethod
     def of(cls, experts: Sequence[Weight]) -> Stack | None:
         """Return the stack, None where they are not alike."""
         kinds = {(each.shape, each.label, each.bits) for each in experts}
         apart = {None if each.whole is None else each.whole.divides for each in experts}
-        alike = len(kinds) == 1 and len(apart) == 1 and len(experts[0].shape) == 2
-        return cls(tuple(experts)) if alike else None
+        if len(kinds) != 1 or len(apart) != 1 or len(experts[0].shape) != 2:
+            return None
+        groups = [each.form(0, 1, local=False).groups for each in experts]
+        alike = all(np.array_equal(each, groups[0]) for each in groups)
+        return cls(tuple(experts), not alike)
 
     @property
     def name(self) -> str:
@@ -73,7 +83,7 @@ class Stack:
             )
             for at in range(start // rows, -(-stop // rows))
         ]
-        return joined(pieces)
+        return joined([piece.spread() for piece in pieces] if self.spread else pieces)
 
 
 def joined(pieces: Sequence[Form]) -> Form:
@@ -81,8 +91,6 @@ def joined(pieces: Sequence[Form]) -> Form:
     first = pieces[0]
     if len(pieces) == 1:
         return first
-    if any(not np.array_equal(piece.groups, first.groups) for piece in pieces):
-        pieces = [piece.spread() for piece in pieces]
 
     def together(name: str) -> Any:
         parts = [piece.part(name) for piece in pieces]

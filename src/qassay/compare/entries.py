@@ -244,6 +244,10 @@ def _every_second(entry: Entry, first: int) -> Entry:
     return Strided(entry, first)
 
 
+def _codes_of(entry: Entry) -> StoredTensor | None:
+    return entry.layer.codes if isinstance(entry, LayerWeight) else None
+
+
 def _stacked(
     name: str, count: int, plain: Mapping[str, str], other: Entries, used: set[str]
 ) -> tuple[str, Entry] | None:
@@ -257,13 +261,16 @@ def _stacked(
         used.update(each for each in known if each is not None)
         first = str(known[0])
         weights = [entry for entry in found if is_quantized(entry)]
-        stack = Stack.of(weights) if len(weights) == count else None  # type: ignore[arg-type]
+        try:
+            stack = Stack.of(weights) if len(weights) == count else None  # type: ignore[arg-type]
+        except InputError:  # a file shrank, or is gone
+            stack = None
         if stack is not None:
             return first, stack
         one = found[0]
         if isinstance(one, Unread):
             return first, one
-        stored = one.stored if isinstance(one, Plain) else None
+        stored = one.stored if isinstance(one, Plain) else _codes_of(one)
         if stored is None:
             return None
         return first, Unread(stored, "its experts are kept one by one, in float or not alike")
