@@ -13,6 +13,7 @@ import pytest
 
 from qassay.core.container import Container
 from qassay.encodings.registry import open_with_encodings
+from qassay.testing.gguf_writer import write_gguf
 from qassay.testing.safetensors_writer import write_safetensors
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "checkpoints"
@@ -343,3 +344,62 @@ def test_one_nan_scale_is_found(compare, tmp_path):
     assert (code, finding["code"], finding["location"]["row"]) == (1, "Q611", 3)
     assert finding["location"]["column"] == 128
     assert compare(other, other)[0] == 0
+
+
+GGUF_NAMES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def unpaired(packed: np.ndarray) -> np.ndarray:
+    """Return codes `[N, K]`: element 2i in the low half of byte i."""
+    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(len(packed), -1)
+
+
+def blocks_of(codes: np.ndarray, scales: np.ndarray, run: int, per_block: int) -> bytes:
+    """Return ggml blocks: scales first, then for each run the halves of it."""
+    cut = codes.reshape(-1, run)
+    halves = (cut[:, : run // 2] | (cut[:, run // 2 :] << 4)).reshape(-1, per_block * run // 2)
+    return np.concatenate([scales.reshape(-1, per_block), halves], axis=1).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "run", "per_block"),
+    [("llmcompressor-mxfp4a16", 39, 32, 1), ("llmcompressor-nvfp4a16", 40, 16, 4)],
+)
+def test_repack_of_a_real_checkpoint_to_gguf_is_equal(
+    name, number, run, per_block, compare, tmp_path
+):
+    container = open_with_encodings(FOLDER / name)
+    stored = {one.name: one for one in container.tensors}
+    prefix = "model.layers.0."
+    tensors: list[Any] = []
+    for module, short in GGUF_NAMES.items():
+        packed = stored[f"{prefix}{module}.weight_packed"]
+        codes = unpaired(np.array(packed.raw()).reshape(packed.shape))
+        scales = np.array(stored[f"{prefix}{module}.weight_scale"].raw())
+        data = blocks_of(codes, scales, run, per_block)
+        tensors.append((f"blk.0.{short}.weight", number, list(codes.shape[::-1]), data))
+        divisor = stored.get(f"{prefix}{module}.weight_global_scale")
+        if divisor is not None:
+            scale = np.float32(1) / np.array(divisor.raw()).view(np.float32)
+            tensors.append((f"blk.0.{short}.scale", 0, [1], scale.tobytes()))
+    for norm, short in (
+        (f"{prefix}input_layernorm", "blk.0.attn_norm"),
+        (f"{prefix}post_attention_layernorm", "blk.0.ffn_norm"),
+        ("model.norm", "output_norm"),
+    ):
+        raw = np.array(stored[f"{norm}.weight"].raw()).view(np.uint16).astype(np.uint32)
+        tensors.append((f"{short}.weight", 0, [raw.size], (raw << 16).tobytes()))
+    container.close()
+    path = tmp_path / "m.gguf"
+    path.write_bytes(write_gguf({"general.architecture": "llama"}, tensors))
+    code, report = compare(FOLDER / name, path)
+    assert (code, report["result"]["relation"]) == (0, "equal"), report["findings"]
+    assert report["coverage"]["checked"] == report["coverage"]["tensors"] == 9
+    assert compare(path, FOLDER / name)[1]["result"]["relation"] == "equal"

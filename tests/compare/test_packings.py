@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -280,3 +281,35 @@ def test_activation_scales_are_compared_too(nvfp4, tmp_path, compare, fp4):
     assert [(x["code"], x["tensor"]) for x in report["findings"]] == [
         ("Q611", "blk.0.ffn_up.input_scale")
     ]
+
+
+GOLDEN = Path(__file__).resolve().parents[1] / "fixtures" / "converter_repack_golden.npz"
+
+
+@pytest.fixture
+def golden(tmp_path):
+    """One matrix that another program's test packs three ways; see tests/fixtures/README.md."""
+    with np.load(GOLDEN) as kept:
+        arrays = dict(kept)
+    parts = {
+        "gptq": {name: arrays[f"gptq_{name}"] for name in ("qweight", "qzeros", "scales")},
+        "awq": {name: arrays[f"awq_{name}"] for name in ("qweight", "qzeros", "scales")},
+        "compressed": {
+            "weight_packed": arrays["ct_weight_packed"],
+            "weight_zero_point": arrays["ct_zero_point"],
+            "weight_scale": arrays["ct_scale"],
+            "weight_shape": np.array([64, 128], np.int64),
+        },
+    }
+    configs = {"gptq": GPTQ_CONFIG, "awq": AWQ_CONFIG, "compressed": PACK_CONFIG}
+    return {
+        name: save(tmp_path / f"golden-{name}", {NAME: members}, configs[name])
+        for name, members in parts.items()
+    }
+
+
+@pytest.mark.parametrize("a", ["gptq", "awq", "compressed"])
+@pytest.mark.parametrize("b", ["gptq", "awq", "compressed"])
+def test_what_another_program_packed_three_ways_is_equal(golden, compare, a, b):
+    code, report = compare(golden[a], golden[b])
+    assert (code, report["result"]["relation"]) == (0, "equal"), report["findings"]
