@@ -97,6 +97,11 @@ def _strange(module: Module, encoding: type[LayerEncoding]) -> str:
     return next((n for n in module.tensors if n.startswith("weight_") and n not in known), "")
 
 
+def _whole(module: Module, encoding: type[LayerEncoding]) -> bool:
+    """Tell whether a module has every part that is required; else that is what is wrong first."""
+    return all(part.name in module.tensors for part in encoding.parts if part.required)
+
+
 def _cut(layer: Layer, part: str, start: int, stop: int) -> npt.NDArray[Any]:
     """Return the rows of an `[R, G]` part that rows `start` to `stop` take."""
     stored = layer.array(part)
@@ -190,7 +195,7 @@ class compressed_pack(LayerEncoding, id="compressed.pack"):
         rows, words = stored.shape
         if not rows or not words:
             return fitting.unread("it holds no weights")
-        if strange := _strange(module, cls):
+        if (strange := _strange(module, cls)) and _whole(module, cls):
             return fitting.unread(f"what {strange} does to it is not known")
         fitting.require("weight_packed")
         if not fitting.require("weight_shape", (2,)):
@@ -363,7 +368,7 @@ class compressed_int(LayerEncoding, id="compressed.int"):
         rows, columns = stored.shape
         if not rows or not columns:
             return fitting.unread("it holds no weights")
-        if strange := _strange(module, cls):
+        if (strange := _strange(module, cls)) and _whole(module, cls):
             return fitting.unread(f"what {strange} does to it is not known")
         fitting.require("weight")
         dealt = _scales(fitting, rows, columns)
