@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,6 +22,7 @@ from qassay.cli.options import (
     work_options,
 )
 from qassay.cli.paths import ModelPath
+from qassay.cli.signals import signals_interrupt
 
 if TYPE_CHECKING:
     from qassay.report.document import Report
@@ -165,30 +165,9 @@ def _run(
     from qassay.report.of_quantize import report_of  # noqa: PLC0415
     from qassay.run.quantize import quantize  # noqa: PLC0415
 
-    with _signals_interrupt(), _progress(shown=shown) as watch:
+    with signals_interrupt(), _progress(shown=shown) as watch:
         done = quantize(Path(source), Path(destination), replace(options, watch=watch))
     return report_of(done), done.written
-
-
-@contextlib.contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """Let a polite signal to end raise, as Ctrl-C does, so that the unfinished file goes."""
-
-    def interrupt(number: int, frame: Any) -> NoReturn:  # noqa: ARG001
-        raise KeyboardInterrupt
-
-    before: dict[int, Any] = {}
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None:
-            with contextlib.suppress(ValueError):  # not in the main thread
-                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                    before[number] = signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from qassay.containers.opening import display_name
 from qassay.core.errors import InputError
 from qassay.core.text import safe
 from qassay.runtimes.sophgo.commands import Command, base_name, command_in
@@ -30,6 +31,11 @@ MOST_COMMANDS = 1 << 16
 _MOST_PENDING = 128
 _MOST_TEXT = 400
 
+_MOST_TROUBLES = 8
+_TROUBLE = re.compile(
+    r"Traceback \(most recent|^\s{0,99}\w{0,99}(?:Error|Exception)\b|\[!Error\]|core dumped"
+    r"|Segmentation fault|^Aborted\b|\bKilled\b|out of memory|\bFAILED\b"
+)
 _MOST_PLACES = 8  # source lines looked for in one line
 _LONGEST_PATH = 300
 _PLACE = re.compile(r"\.(?:cpp|cc|c|h):(\d{1,7})\b")
@@ -115,6 +121,8 @@ class LogReport:
         unclaimed: Errors that no command could be found for.
         one_shape: Whether the layers of all failing blocks have one shape; None if not known.
         shapes: `(N, K)` of the layers, each once.
+        commands: How many commands of the compiler the log echoes.
+        troubles: Lines that sound like an error of some other kind, the first few.
         lines: Number of lines read.
         cut_lines: Lines that were longer than is looked at.
         dropped: Blocks and errors beyond what is kept.
@@ -124,6 +132,8 @@ class LogReport:
     unclaimed: list[Message] = field(default_factory=list)
     one_shape: bool | None = None
     shapes: tuple[tuple[int, int], ...] = ()
+    commands: int = 0
+    troubles: list[Message] = field(default_factory=list)
     lines: int = 0
     cut_lines: int = 0
     dropped: int = 0
@@ -154,22 +164,27 @@ def explain(lines: Iterable[str], beside: Beside | None = None) -> LogReport:
     return report
 
 
-def explain_file(path: str | Path, folder: str | Path | None = None) -> LogReport:
+def explain_file(
+    path: str | Path, folder: str | Path | None = None, given: Iterable[str | Path] = ()
+) -> LogReport:
     """Take a log file apart, of any size.
 
     Args:
         path: The log.
         folder: Where the `.mlir` files lie; None for the log's own folder.
+        given: `.mlir` files elsewhere, which count before those of the folder.
 
     Raises:
         InputError: The log cannot be read.
     """
     where = Path(path)
     home = where.parent if folder is None else Path(folder)
+    named = {Path(one).name: Path(one) for one in given}
 
     def beside(name: str) -> MlirModule | None:
+        file = named.get(name, home / name)
         try:
-            return read_mlir(home / name) if (home / name).is_file() else None
+            return read_mlir(file) if file.is_file() else None
         except (InputError, OSError):
             return None
 
@@ -177,7 +192,9 @@ def explain_file(path: str | Path, folder: str | Path | None = None) -> LogRepor
         with where.open("rb") as stream:
             return explain(_decoded(stream), beside)
     except OSError as error:
-        raise InputError("the log cannot be read", path=str(path), found=str(error)) from None
+        raise InputError(
+            "the log cannot be read", path=display_name(Path(path)), found=error.strerror
+        ) from None
 
 
 def _decoded(stream: BinaryIO) -> Iterator[str]:
@@ -210,9 +227,12 @@ class _Reading:
         found = command_in(line)
         if found is None:
             self._message(line, number)
+            if _TROUBLE.search(line) and len(self.report.troubles) < _MOST_TROUBLES:
+                self.report.troubles.append(Message(_shown(line), None, "", 0, number))
             self._previous = line
             return
         self._previous = ""
+        self.report.commands += 1
         kind, command = found
         if kind == "success":
             self._running.pop(command.key, None)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from qassay.containers.opening import display_name
 from qassay.core.errors import InputError
 from qassay.core.text import safe
 from qassay.runtimes.sophgo.mlir_text import (
@@ -168,18 +169,20 @@ def read_mlir(path: str | Path) -> MlirModule:
         if not where.is_file() or size > LARGEST_TEXT:
             raise InputError(
                 "no .mlir text",
-                path=str(path),
+                path=display_name(where),
                 expected=f"a file of at most {LARGEST_TEXT} bytes",
                 found=f"{size} bytes",
             )
         with where.open("rb") as stream:
             text = stream.read(LARGEST_TEXT + 1).decode("utf-8", "replace")
     except OSError as error:
-        raise InputError("the file cannot be read", path=str(path), found=str(error)) from None
+        raise InputError(
+            "the file cannot be read", path=display_name(Path(path)), found=error.strerror
+        ) from None
     try:
         return parse_mlir(text)
     except MlirError as error:
-        error.path = str(path)
+        error.path = display_name(where)
         raise
 
 
