@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from qassay.core.container import Container, StoredType
     from qassay.encodings.base import Encoding
+    from qassay.encodings.layers.assemble import Assembly
     from qassay.encodings.layers.base import LayerEncoding
 
 ENTRY_POINTS = "qassay.encodings"
@@ -84,6 +85,28 @@ def open_with_encodings(path: str | os.PathLike[str], name: str | None = None) -
             container.close()
             return open_container(path, name)
     return container
+
+
+def assembled(container: Container) -> Assembly | None:
+    """Return what a container's tensors make up, None where nothing hints at layers."""
+    hints = any(
+        tensor.type.family == "safetensors"
+        and (tensor.part_of or str(tensor.type.label).startswith("F8_"))
+        for tensor in container.tensors
+    )
+    if not hints and not _is_configured(container):
+        return None
+    # A model without layers does not pay for their import.
+    from qassay.encodings.layers import assemble  # noqa: PLC0415
+
+    return assemble(container)
+
+
+def _is_configured(container: Container) -> bool:
+    """Tell whether a checkpoint's configuration says that it is quantized."""
+    config = container.extra.get("config")
+    told = isinstance(config, dict) and "quantization_config" in config
+    return told or any(str(key).startswith("quant") for key in container.extra)
 
 
 def for_stored_type(stored: StoredType) -> type[Encoding] | None:

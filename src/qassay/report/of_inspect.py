@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,13 +15,19 @@ from qassay.containers import MetadataArray
 from qassay.core.container import Container, StoredTensor
 from qassay.core.finding import Finding
 from qassay.core.text import safe
+from qassay.encodings.registry import assembled
 from qassay.report.document import Coverage, NotChecked, Report
 from qassay.report.inputs import input_of
 from qassay.report.kinds import KINDS, kind_of
+from qassay.report.layers import described
+from qassay.report.layers import table as layers_table
 from qassay.report.page import Column, Lines, Pairs, Section, Table
 from qassay.report.strict import strict
 from qassay.report.tensors import TensorEntry
 from qassay.report.words import bits, count, number, plain, shape, size
+
+if TYPE_CHECKING:  # a model without layers does not load them
+    from qassay.encodings.layers import Layer
 
 _LONG = 100
 """Characters of a metadata string that the text report shows."""
@@ -48,6 +54,12 @@ class _Sum:
             self.weights += stored.size
             self.nbytes += stored.nbytes
 
+    def add_layer(self, layer: Layer) -> None:
+        self.tensors += len(layer.parts)
+        self.types[layer.label] += 1
+        self.weights += layer.weights
+        self.nbytes += layer.nbytes
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "tensors": self.tensors,
@@ -60,8 +72,13 @@ class _Sum:
 
 def report_of(container: Container, findings: Sequence[Finding] = ()) -> Report:
     """Return the report of `inspect`; `findings` are those of the structure."""
-    by_type = _sums(container.tensors, lambda stored: stored.type.name)
-    by_kind = _sums(container.tensors, lambda stored: kind_of(stored.name))
+    assembly = assembled(container)
+    layers = () if assembly is None else tuple(assembly.layers)
+    loose = container.tensors if assembly is None else assembly.loose
+    by_type = _sums(loose, layers, lambda stored: stored.type.name, lambda layer: layer.label)
+    by_kind = _sums(
+        loose, layers, lambda stored: kind_of(stored.name), lambda layer: kind_of(layer.codes.name)
+    )
     kinds = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
     config = config_of(container)
     result: dict[str, Any] = {
@@ -72,6 +89,8 @@ def report_of(container: Container, findings: Sequence[Finding] = ()) -> Report:
     }
     if config:
         result["config"] = config
+    if layers:
+        result["layers"] = [described(layer) for layer in layers]
     return Report(
         command="inspect",
         inputs=(input_of(container),),
@@ -84,7 +103,7 @@ def report_of(container: Container, findings: Sequence[Finding] = ()) -> Report:
         findings=tuple(findings),
         tensors=tuple(TensorEntry(stored) for stored in container.tensors),
         result=result,
-        sections=tuple(_sections(container, by_type, kinds)),
+        sections=tuple(_sections(container, layers, by_type, kinds)),
         judged=False,
     )
 
@@ -114,10 +133,17 @@ def _header(container: Container) -> dict[str, Any]:
     return {name: container.extra[name] for name in names if name in container.extra}
 
 
-def _sums(tensors: Iterable[StoredTensor], of: Callable[[StoredTensor], str]) -> dict[str, _Sum]:
+def _sums(
+    tensors: Iterable[StoredTensor],
+    layers: Iterable[Layer],
+    of: Callable[[StoredTensor], str],
+    of_layer: Callable[[Layer], str],
+) -> dict[str, _Sum]:
     sums: dict[str, _Sum] = {}
     for stored in tensors:
         sums.setdefault(of(stored), _Sum()).add(stored)
+    for layer in layers:
+        sums.setdefault(of_layer(layer), _Sum()).add_layer(layer)
     return sums
 
 
@@ -133,7 +159,10 @@ def _decoded(value: Any) -> Any:
 
 
 def _sections(
-    container: Container, by_type: Mapping[str, _Sum], kinds: Mapping[str, _Sum]
+    container: Container,
+    layers: Sequence[Layer],
+    by_type: Mapping[str, _Sum],
+    kinds: Mapping[str, _Sum],
 ) -> Iterator[Section]:
     types = container.extra.get("value_types", {})
     for title, values in (("Config", config_of(container)), ("Metadata", container.metadata)):
@@ -162,6 +191,8 @@ def _sections(
         Column("kind"),
     )
     yield Table("Tensors", columns, rows)
+    if layers:
+        yield layers_table(layers)
     yield _sum_table("Encodings", "encoding", dict(sorted(by_type.items())), types=False)
     yield _sum_table("Bits per weight by kind", "kind", kinds, types=True)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from qassay.core.container import StoredTensor
 from qassay.core.finding import json_number
 from qassay.core.stats import CodeStats, Offence
+from qassay.report.layers import layer_entry
 
 if TYPE_CHECKING:  # `inspect` names tensors too, and should not load what only `check` needs
     from qassay.encodings.layers import Layer
@@ -62,21 +63,7 @@ class TensorEntry:
 
 def _layer(facts: TensorFacts, layer: Layer) -> dict[str, Any]:
     return {
-        "module": layer.module,
-        "bits": layer.bits,
-        "group": layer.group,
-        "group_rows": layer.group_rows,
-        "symmetric": layer.symmetric,
-        "bits_per_weight": layer.bits_per_weight,
-        "parts": {
-            part: {
-                "name": stored.name,
-                "path": stored.path,
-                "type": stored.type.name,
-                "shape": list(stored.shape),
-            }
-            for part, stored in layer.parts.items()
-        },
+        **layer_entry(layer),
         "scalars": {
             name: [json_number(value) for value in values]
             for name, values in facts.stats.scalars.items()

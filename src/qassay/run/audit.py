@@ -14,7 +14,7 @@ from qassay.core.container import Container, Skipped, StoredTensor
 from qassay.core.errors import QassayError
 from qassay.core.stats import Offence, TensorStats, merge_tallies
 from qassay.encodings.base import BlockEncoding, Encoding
-from qassay.encodings.registry import for_stored_type
+from qassay.encodings.registry import assembled, for_stored_type
 from qassay.kernels.chunk import Accumulator, ChunkStats, Front
 from qassay.kernels.collect import BlockCollector, ValueCollector, make_collector
 from qassay.kernels.geometry import Geometry, geometry_of
@@ -103,7 +103,7 @@ def why_not_read(stored: StoredTensor) -> tuple[type[Encoding] | None, str]:
 
 def audit(container: Container, options: CheckOptions) -> ModelFacts:
     """Read every tensor that can be read; see `ModelFacts`."""
-    assembly = _assembled(container)
+    assembly = assembled(container)
     facts = ModelFacts(container, unread=list(container.skipped), assembly=assembly)
     wanted: list[tuple[StoredTensor, type[Encoding], bool]] = []
     for stored, part_of in _single(container, assembly):
@@ -143,28 +143,6 @@ def audit(container: Container, options: CheckOptions) -> ModelFacts:
 
 def _stored(reading: _Reading | LayerReading) -> StoredTensor:
     return reading.stored if isinstance(reading, _Reading) else reading.layer.codes
-
-
-def _assembled(container: Container) -> Assembly | None:
-    """Return the layers of a container, None where nothing hints at any."""
-    hints = any(
-        tensor.type.family == "safetensors"
-        and (tensor.part_of or str(tensor.type.label).startswith("F8_"))
-        for tensor in container.tensors
-    )
-    if not hints and not _is_configured(container):
-        return None
-    # An audit without layers does not pay for their import.
-    from qassay.encodings.layers import assemble  # noqa: PLC0415
-
-    return assemble(container)
-
-
-def _is_configured(container: Container) -> bool:
-    """Tell whether a checkpoint's configuration says that it is quantized."""
-    config = container.extra.get("config")
-    told = isinstance(config, dict) and "quantization_config" in config
-    return told or any(str(key).startswith("quant") for key in container.extra)
 
 
 def _single(container: Container, assembly: Assembly | None) -> Iterator[tuple[StoredTensor, str]]:
