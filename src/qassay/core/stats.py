@@ -248,7 +248,7 @@ class TensorStats:
         codes: Where codes were counted.
         tallies: Offences by kind, field and expert.
         scalars: Of a layer, the first 16 values of each part of which there are few: scales of
-            the whole tensor and of activations.
+            the whole tensor and of activations. Of a scale by itself (`k_scale`), its values.
         layer: Of a layer, how its codes are distributed.
     """
 

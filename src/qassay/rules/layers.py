@@ -6,12 +6,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from qassay.core.text import safe
-from qassay.rules.base import ModelFacts
+from qassay.rules.base import ModelFacts, TensorFacts
 
 if TYPE_CHECKING:
     from qassay.core.stats import TensorStats
     from qassay.encodings.layers import Layer, LayerClaim
 
+_OF_CACHE = ("k_scale", "v_scale", "kv_scale")
 LISTED = 100
 """Names that a finding lists."""
 
@@ -35,6 +36,24 @@ def claimed_layers(model: ModelFacts) -> Iterator[tuple[Layer, LayerClaim]]:
     for layer in layers_of(model):
         if layer.claim is not None and layer.claim.quantized:
             yield layer, layer.claim
+
+
+def activation_scales(tensor: TensorFacts) -> Iterator[tuple[str, str, int | None, float]]:
+    """Yield the scales of activations and of the KV cache that a tensor, or a layer, has.
+
+    Yields:
+        Part, what it scales, expert, value; of a part with many values the first 16.
+    """
+    layer = tensor.layer
+    for part, values in tensor.stats.scalars.items():
+        if layer is not None and layer.encoding.part(part).role.value != "activation":
+            continue
+        if "scale" not in part or part.startswith("pre_quant"):
+            continue
+        what = "the KV cache" if part in _OF_CACHE else "activations"
+        by_expert = layer is not None and layer.experts == layer.parts[part].size
+        for expert, value in enumerate(values):
+            yield part, what, expert if by_expert else None, value
 
 
 def grouped(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
 from qassay.rules.base import TensorFacts, TensorRule
+from qassay.rules.layers import activation_scales
 
 
 class ScaleNotFinite(TensorRule, code="Q201", name="scale-not-finite"):
@@ -17,6 +19,8 @@ class ScaleNotFinite(TensorRule, code="Q201", name="scale-not-finite"):
     `weight_scale`, `weight_global_scale`, ...) for bit patterns that are NaN or infinity, and in
     MXFP4 for exponents that overflow float32 under the block's codes. In NVFP4 these are the
     bytes 0x7F and 0xFF, which ggml decodes to 0 and 480 without a word.
+
+    Scales of activations (`input_scale`, `input_global_scale`) beside a layer are looked at, too.
 
     ## Why it is bad
     One such block turns a whole output channel into NaN for every input, and the next layer's
@@ -53,3 +57,14 @@ class ScaleNotFinite(TensorRule, code="Q201", name="scale-not-finite"):
                 tally=tally,
                 data={tensor.noun: total, "not_finite": tally.count},
             )
+        for part, what, expert, value in activation_scales(tensor):
+            if not math.isfinite(value) and tensor.layer is not None:
+                shown = f"{value:g}".replace("nan", "NaN")
+                yield self.finding(
+                    f"{part}, a scale of {what}, is {shown}; expected a finite number",
+                    path=tensor.stored.path,
+                    tensor=tensor.stored.name,
+                    expert=expert,
+                    field=part,
+                    data={"value": shown},
+                )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
 from qassay.rules.base import TensorFacts, TensorRule
+from qassay.rules.layers import activation_scales
 
 
 class ZeroScaleWithLiveCodes(TensorRule, code="Q202", name="zero-scale-with-live-codes"):
@@ -17,6 +18,8 @@ class ZeroScaleWithLiveCodes(TensorRule, code="Q202", name="zero-scale-with-live
     differ from what a quantizer writes for a block of zeros.
 
     A scale of a whole weight that is zero (`weight_global_scale`, `weight_scale_2`) is an error.
+    So is a scale of activations or of the KV cache (`input_scale`, `k_scale`): readers divide by
+    it.
 
     ## Why it is bad
     Every weight of the block decodes to zero (or to the block's minimum). The codes show that the
@@ -53,3 +56,15 @@ class ZeroScaleWithLiveCodes(TensorRule, code="Q202", name="zero-scale-with-live
                 severity=Severity.ERROR if tensor.is_overall(field) else None,
                 data={tensor.noun: total, "zero_scale": tally.count},
             )
+        for part, what, expert, value in activation_scales(tensor):
+            if value == 0:
+                yield self.finding(
+                    f"{part}, a scale of {what}, is 0; expected a number above 0",
+                    path=tensor.stored.path,
+                    tensor=tensor.stored.name,
+                    expert=expert,
+                    field=part,
+                    severity=Severity.ERROR,
+                    data={"value": value},
+                    help="calibrate again; a part of the model that saw no data needs a default",
+                )

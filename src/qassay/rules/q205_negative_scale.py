@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from qassay.core.finding import Finding, Severity
 from qassay.core.stats import Offence
 from qassay.rules.base import TensorFacts, TensorRule
+from qassay.rules.layers import activation_scales
 
 WITH_SIGNS = 0.1
 """From this share on, the signs of a layer's scales are its quantizer's choice."""
@@ -25,6 +26,8 @@ class NegativeScale(TensorRule, code="Q205", name="negative-scale"):
     Where codes are integers and scales lie in a tensor of their own (GPTQ, AWQ,
     compressed-tensors), some quantizers choose signs, too: AutoRound's symmetric layers have half
     of them negative. There only layers are reported in which less than a tenth are.
+
+    A negative scale of activations or of the KV cache (`input_scale`, `k_scale`) is reported.
 
     ## Why it is bad
     All weights of the block have the wrong sign, if the sign bit was flipped; decoders do not
@@ -63,3 +66,14 @@ class NegativeScale(TensorRule, code="Q205", name="negative-scale"):
                 severity=Severity.ERROR if tensor.is_overall(field) else None,
                 data={tensor.noun: total, "negative": tally.count},
             )
+        for part, what, expert, value in activation_scales(tensor):
+            if value < 0:
+                yield self.finding(
+                    f"{part}, a scale of {what}, is {value:.4g}; expected a number above 0",
+                    path=tensor.stored.path,
+                    tensor=tensor.stored.name,
+                    expert=expert,
+                    field=part,
+                    data={"value": value},
+                    help="calibrate again, or take the tensor from an intact copy",
+                )

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     Yield = tuple[ChunkStats, dict[str, PreflightStats]]
 """What one chunk gives: what it holds, and what each target would do to it."""
 
+_BESIDE = frozenset({"k_scale", "v_scale", "q_scale", "kv_scale", "input_scale",
+                     "input_global_scale"})  # fmt: skip
+"""Scales of activations by themselves; other names that end so may be learned weights."""
+
 
 @dataclass(slots=True)
 class _Reading:
@@ -246,8 +250,20 @@ def _in_threads(
                 pending[pool.submit(read, chunk)] = chunk
 
 
+def _scale_beside(stored: StoredTensor, encoding: type[Encoding]) -> dict[str, tuple[float, ...]]:
+    """Return the values of a scale that stands by itself, such as that of a KV cache."""
+    part = stored.name.rpartition(".")[2]
+    if part not in _BESIDE or encoding.kind != "float" or stored.size != 1:
+        return {}
+    try:
+        return {part: tuple(encoding.dequantize(stored.raw()).astype(float).tolist())}
+    except QassayError:  # the file was cut short since
+        return {}
+
+
 def _finish(reading: _Reading) -> TensorStats:
     stats = reading.accumulator.finish()
+    stats.scalars = _scale_beside(reading.stored, reading.encoding)
     for harms in reading.preflights.values():
         harms.close_rows(reading.geometry)
     if issubclass(reading.encoding, BlockEncoding):
