@@ -111,6 +111,14 @@ def test_gguf_entries_that_do_not_go_together(
     assert any(broken in message for message in found), found
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_signalling_nan_is_a_nan_without_a_word_from_numpy() -> None:
+    values = ones(64)
+    values.view(np.uint32)[5] = 0x7F800001
+    report = check(legacy_file({"blk.0.a.weight": (values, 4)}))
+    assert [finding.code for finding in report.findings] == ["Q401", "Q507"]
+
+
 def test_other_binary_files_are_not_taken_for_one() -> None:
     for data in (b"", bytes(64), b"\x08\x07\x12\x07pytorch", b"GGUF" + bytes(60), bytes(range(64))):
         assert not looks_like_legacy(data, 1 << 20)

@@ -175,7 +175,13 @@ def test_words_that_mean_nothing(refuse, floats):
     assert "no such engine" in refuse(floats, OUT, "--to", "Q8_0", "--engine", "none")
     assert "no type called Q8_9" in refuse(floats, OUT, "--to", "Q8_9")
     assert "does not write ggml.q4_k" in refuse(floats, OUT, "--to", "Q4_K", "--engine", "gguf-py")
+    assert "write it with --engine ggml" in refuse(
+        floats, OUT, "--to", "Q4_K", "--engine", "gguf-py"
+    )
     assert "does not write i8" in refuse(floats, OUT, "--to", "i8")
+    assert "no engine writes it" in refuse(floats, OUT, "--to", "IQ4_NL")
+    assert "no engine writes it" in refuse(floats, OUT, "--to", "F8_E4M3")
+    assert "for --to alone" in refuse(floats, OUT, "--to", "Q8_0", "--type-for", "up*=Q4_K_M")
     assert "matches no tensor" in refuse(floats, OUT, "--to", "Q8_0", "--type-for", "x*=Q8_0")
     assert "matches no tensor" in refuse(floats, OUT, "--to", "Q8_0", "--type-for", "UP*=Q8_0")
     assert "pattern and a type" in refuse(floats, OUT, "--to", "Q8_0", "--type-for", "up*")
@@ -227,9 +233,33 @@ def test_a_tensor_that_cannot_be_read_stops_the_work(run, tmp_path, weights):
 def test_a_truncated_source_is_refused_whatever_is_allowed(run, floats, tmp_path):
     cut = tmp_path / "cut.safetensors"
     cut.write_bytes(floats.read_bytes()[:-40])
-    run(cut, OUT, "--to", "Q8_0", code=1)
+    said = run(cut, OUT, "--to", "Q8_0", code=1).stdout
+    assert "--allow does not help" in said
+    assert "--allow Q001" not in said
     run(cut, OUT, "--to", "Q8_0", "--allow", "Q001", code=3)
     assert not OUT.exists()
+
+
+def test_a_pattern_is_not_blamed_for_a_header_that_breaks_off(run, floats, tmp_path):
+    cut = tmp_path / "cut.safetensors"
+    cut.write_bytes(floats.read_bytes()[:60])
+    result = run(cut, OUT, "--to", "Q8_0", "--type-for", "up*=Q4_0", code=1)
+    assert "Q001" in result.stdout
+    assert not result.stderr
+
+
+def test_a_scalar_with_a_type_of_its_own(document, floats):
+    made = document(floats, OUT, "--to", "Q8_0", "--type-for", "scalar=Q4_0")
+    found = [each for each in made["findings"] if each["tensor"] == "scalar"]
+    assert [(each["code"], each["data"]["row"]) for each in found] == [("Q505", 1)]
+    tensors = {each["name"]: each["to"] for each in made["result"]["quantize"]["tensors"]}
+    assert tensors["scalar"] == "f16"
+
+
+def test_a_report_that_goes_nowhere_is_refused_before_the_work(refuse, floats):
+    said = refuse(floats, OUT, "--to", "Q8_0", "-o", "none/report.json")
+    assert "cannot be written" in said
+    assert "--output-file" in said
 
 
 def test_models_of_two_formats_in_one_folder(run, floats, gguf_floats, tmp_path):

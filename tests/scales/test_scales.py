@@ -226,7 +226,13 @@ def test_a_plot(run) -> None:
 
 
 def test_a_plot_replaces_no_model(run, model) -> None:
-    assert "would replace" in run("--published", "--plot", model.name, code=2).stderr
+    said = run("--published", "--plot", model.name, code=2).stderr
+    assert "the plot would replace a model" in said
+    assert "another file with --plot" in said
+
+
+def test_a_plot_in_no_folder(run) -> None:
+    assert "plot cannot be written" in run("--published", "--plot", "none/p.png", code=2).stderr
 
 
 def test_help_imports_no_numpy() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,30 +15,55 @@ from qassay.core.errors import UsageError
 from qassay.core.text import safe
 
 
-def protect(output: Path, context: click.Context) -> None:
+def protect(
+    output: Path, context: click.Context, *, what: str = "report", option: str = "--output-file"
+) -> None:
     """Make sure that `output` is no file that the command is about, and no model at all.
+
+    And that its folder is there: work of hours must not end in a report that goes nowhere.
+
+    Args:
+        output: The new file.
+        context: Of the command.
+        what: What will be written there, in the words of a message.
+        option: The option that named it.
 
     Raises:
         UsageError: It is one.
     """
+    refusal = partial(_refusal, output, what, option)
     for named in _named(context):
         path = Path(named)
         if _same(output, path):
-            raise _refusal(output, "a model that this command is about")
+            raise refusal("a model that this command is about")
         # An index of shards stands for files beside it.
         folder = path if path.is_dir() else path.parent if path.suffix == ".json" else None
         if folder is not None and _inside(output, folder):
-            raise _refusal(output, "a file in a folder that this command reads")
+            raise refusal("a file in a folder that this command reads")
     if _holds_a_model(output):
-        raise _refusal(output, "a model")
+        raise refusal("a model")
+    if not _has_folder(output):
+        raise UsageError(
+            f"the {what} cannot be written: {os.strerror(errno.ENOENT)}",
+            path=safe(str(output)),
+            hint=f"name another file with {option}",
+        )
 
 
-def _refusal(output: Path, what: str) -> UsageError:
+def _refusal(output: Path, what: str, option: str, replaced: str) -> UsageError:
     return UsageError(
-        f"the report would replace {what}",
+        f"the {what} would replace {replaced}",
         path=safe(str(output)),
-        hint="name another file with --output-file",
+        hint=f"name another file with {option}",
     )
+
+
+def _has_folder(output: Path) -> bool:
+    """Tell whether the folder of `output`, or of what it links to, is there."""
+    try:
+        return output.exists() or output.resolve().parent.is_dir()
+    except (OSError, RuntimeError, ValueError):  # writing will say why
+        return True
 
 
 def _named(context: click.Context) -> Iterator[str]:

@@ -126,6 +126,7 @@ def experts_of(weight: StoredTensor) -> int:
     return weight.size // (weight.shape[-1] * weight.shape[-2]) if len(weight.shape) > 1 else 1
 
 
+@np.errstate(invalid="ignore")  # a NaN may be a signalling one
 def _entry(entry: Importance, weight: StoredTensor | None) -> EntryFacts:
     facts = EntryFacts(entry.name, None if entry.sums is None else entry.sums.offset)
     if not entry.whole:

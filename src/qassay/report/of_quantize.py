@@ -122,6 +122,9 @@ def _why_not(done: QuantizeResult) -> Iterator[str]:
         codes = ", ".join(done.refused)
         noun = "this error" if len(done.refused) == 1 else "these errors"
         yield f"the source has errors: {codes}"
+        if not done.source.complete:
+            yield "correct them there: --allow does not help while not all of it can be checked"
+            return
         other = ""
         if any(code.startswith("Q5") and code != "Q507" for code in done.refused):
             other = " give the tensors other types with --type-for,"

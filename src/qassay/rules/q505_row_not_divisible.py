@@ -40,7 +40,7 @@ class RowNotDivisible(TensorRule, code="Q505", name="row-not-divisible"):
         words: dict[str, list[str]] = {}
         unfit: dict[str, Choice] = {}
         for choice in tensor.choices:
-            grouped = choice.group is not None and tensor.stored.shape[-1] % choice.group.size
+            grouped = choice.group is not None and _row(tensor) % choice.group.size
             if choice.fell_back or grouped:
                 unfit.setdefault(choice.wanted, choice)
                 words.setdefault(choice.wanted, []).append(choice.word)
@@ -48,7 +48,7 @@ class RowNotDivisible(TensorRule, code="Q505", name="row-not-divisible"):
             yield self._one(tensor, unfit[name], words[name])
 
     def _one(self, tensor: TensorFacts, choice: Choice, words: list[str]) -> Finding:
-        row = tensor.stored.shape[-1]
+        row = _row(tensor)
         data = {"target": choice.wanted, "asked": words, "row": row}
         if choice.group is not None:
             return self._grouped(tensor, choice, data, choice.group.size)
@@ -84,7 +84,7 @@ class RowNotDivisible(TensorRule, code="Q505", name="row-not-divisible"):
     def _grouped(
         self, tensor: TensorFacts, choice: Choice, data: dict[str, object], size: int
     ) -> Finding:
-        row = tensor.stored.shape[-1]
+        row = _row(tensor)
         return self.finding(
             f"to {choice.wanted}: rows of {row} weights are no whole number of groups of {size}"
             f" ({row % size} are left over); the compiler stops",
@@ -99,3 +99,8 @@ class RowNotDivisible(TensorRule, code="Q505", name="row-not-divisible"):
         if row % 32 == 0:
             return "take a type with blocks of 32 weights: Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, IQ4_NL"
         return "no type with blocks fits: keep this tensor in F16 or BF16, or pad its rows"
+
+
+def _row(tensor: TensorFacts) -> int:
+    """Return the length of a row; a scalar, which GGUF gives one axis, is a row of one."""
+    return tensor.stored.shape[-1] if tensor.stored.shape else 1

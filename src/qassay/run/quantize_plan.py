@@ -14,6 +14,7 @@ from qassay.encodings.base import BlockEncoding, Encoding, Floats, Ggml
 from qassay.encodings.registry import by_id
 from qassay.run.audit import why_not_read
 from qassay.runtimes.base import Engine
+from qassay.runtimes.registry import all_engines
 from qassay.runtimes.registry import engine as engine_called
 from qassay.runtimes.targets import Choice, Target, choices_for, fitting
 from qassay.runtimes.targets_recipes import RECIPES, TYPES, Layout
@@ -147,15 +148,25 @@ def _encoding(name: str, engine: type[Engine], *, recipes: bool = False) -> type
         encoding = None
     writes = _writes(engine, recipes=recipes)
     if encoding is None or encoding.id not in writes or gguf_number(encoding) is None:
-        known = encoding is not None
         raise UsageError(
             f"engine {engine.id} does not write {encoding.id}"
             if encoding is not None
             else f"there is no type called {safe(name, 40)}",
             expected=", ".join(writes),
-            hint="name another engine with --engine" if known else "`qassay encodings` lists them",
+            hint=_other_ways(encoding, name),
         )
     return encoding
+
+
+def _other_ways(encoding: type[Encoding] | None, name: str) -> str:
+    """Return what to do about a type that an engine does not write."""
+    if encoding is None:
+        is_recipe = name.strip().upper() in RECIPES
+        return "recipes are for --to alone" if is_recipe else "`qassay encodings` lists them"
+    able = [each.id for each in all_engines().values() if encoding.id in _writes(each)]
+    if not able or gguf_number(encoding) is None:
+        return "no engine writes it into GGUF; take one of those"
+    return f"write it with --engine {able[0]}"
 
 
 def plan(container: Container, wish: Wish) -> list[Planned]:
@@ -181,6 +192,8 @@ def plan(container: Container, wish: Wish) -> list[Planned]:
 
 
 def _check_patterns(container: Container, wish: Wish) -> None:
+    if container.skipped:  # the names in there are not known; the check says what is wrong
+        return
     for pattern, _ in wish.patterns:
         if not any(fnmatchcase(stored.name, pattern) for stored in container.tensors):
             raise UsageError(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _plot(ctx: click.Context, param: click.Parameter, given: Path | None) -> Path | None:  # noqa: ARG001
     if given is not None:
-        protect(given, ctx)
+        protect(given, ctx, what="plot", option="--plot")
     return given
 
 
