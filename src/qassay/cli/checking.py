@@ -18,7 +18,7 @@ from qassay.kernels.select import notes, wanted
 from qassay.report.document import Report
 from qassay.rules.registry import codes as rule_codes
 from qassay.run.check import check
-from qassay.run.options import CheckOptions
+from qassay.run.options import CheckOptions, FitOptions
 
 if TYPE_CHECKING:
     from qassay.runtimes.targets import Target
@@ -58,6 +58,7 @@ def run(
             full_stats=work.full_stats,
             targets=targets,
             importance=None if aim is None else aim.imatrix,
+            fit=_fit(aim),
             progress=step,
         )
         return Report.of_check(*(check(path, options, name) for path, name in inputs))
@@ -69,6 +70,20 @@ def _targets(aim: Aim | None) -> tuple[Target, ...]:
     from qassay.runtimes.targets import parse_targets  # noqa: PLC0415 - most checks name none
 
     return parse_targets(aim.to, aim.group_size)
+
+
+def _fit(aim: Aim | None) -> FitOptions | None:
+    """Return where the model shall run, and which word of --to is a mode there.
+
+    Raises:
+        UsageError: There is no such runtime, chip or version.
+    """
+    if aim is None or aim.on is None:
+        return None
+    from qassay.runtimes.fit_profile import parse_on  # noqa: PLC0415 - most checks name none
+
+    profile, _ = parse_on(aim.on)
+    return FitOptions(aim.on, profile.mode_in(aim.to), aim.group_size, aim.tp)
 
 
 def input_bytes(path: Path) -> int:

@@ -192,15 +192,48 @@ verdict_options = _group(
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What float tensors are meant to become: words of `--to`, as typed, and with what help."""
+    """What float tensors are meant to become: words of `--to`, as typed, and with what help.
+
+    Attributes:
+        to: The words.
+        group_size: Weights a group.
+        imatrix: An importance file.
+        on: The runtime that it is meant for, as typed.
+        tp: Ranks of tensor parallelism there.
+    """
 
     to: tuple[str, ...] = ()
     group_size: int | None = None
     imatrix: str | None = None
+    on: str | None = None
+    tp: int = 1
 
 
-def _make_aim(to: tuple[str, ...], group_size: int | None, imatrix: str | None) -> dict[str, Any]:
-    return {"aim": Aim(to, group_size, imatrix)}
+def _make_aim(
+    to: tuple[str, ...], group_size: int | None, imatrix: str | None, on: str | None, tp: int
+) -> dict[str, Any]:
+    return {"aim": Aim(to, group_size, imatrix, on, tp)}
+
+
+def runtime_options(*, required: bool) -> Callable[[F], F]:
+    """Return a decorator that adds --on and --tp."""
+    on: Callable[[F], F] = click.option(
+        "--on",
+        metavar="RUNTIME",
+        required=required,
+        envvar="QASSAY_ON",
+        help="Where the model shall run: runtime, chip and version, such as sophgo:bm1684x or "
+        "sophgo:bm1684x@1.28.1; without a version, the newest that is known.",
+    )
+    tp: Callable[[F], F] = click.option(
+        "--tp",
+        type=click.IntRange(1, 1024),
+        default=1,
+        show_default=True,
+        envvar="QASSAY_TP",
+        help="Ranks of tensor parallelism that share each Linear there.",
+    )
+    return lambda command: on(tp(command))
 
 
 def imatrix_option(text: str) -> Callable[[F], F]:
@@ -232,6 +265,7 @@ target_options = _group(
             "Say what of this importance file (GGUF or .dat of llama-imatrix) cannot be used for "
             "the model."
         ),
+        runtime_options(required=False),
     ],
     _make_aim,
 )

@@ -36,6 +36,9 @@ def register(declared: type[Rule]) -> None:
 OF_TARGETS = ("Q501", "Q502", "Q503", "Q504", "Q505", "Q506")
 """Rules that have something to say only of a target (`--to`): not imported without one."""
 
+OF_RUNTIMES = ("Q701", "Q702", "Q703", "Q704")
+"""Rules that have something to say only of a runtime (`fit`, `check --on`)."""
+
 OF_COMPARISONS = ("Q603", "Q604", "Q605", "Q606", "Q610", "Q611", "Q612", "Q613")
 """Rules that have something to say only of two models (`compare`): a check does not run them."""
 

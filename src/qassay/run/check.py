@@ -61,7 +61,7 @@ def check(
             hint="select other rules, or ignore fewer",
         )
     if isinstance(source, Container):
-        return judge(with_importance(audit(source, options), options), options)
+        return judge(_measured(source, options), options)
     try:
         container = open_with_encodings(source, name)
     except InputError as error:
@@ -70,9 +70,19 @@ def check(
         unread = [Skipped(path, reason_of(error))]
         return judge(ModelFacts(unreadable, unread=unread), options)
     try:
-        return judge(with_importance(audit(container, options), options), options)
+        return judge(_measured(container, options), options)
     finally:
         container.close()
+
+
+def _measured(container: Container, options: CheckOptions) -> ModelFacts:
+    """Return everything that the rules are to judge."""
+    facts = with_importance(audit(container, options), options)
+    if options.fit is None:
+        return facts
+    from qassay.run.fit import with_fit  # noqa: PLC0415 - most checks ask for no runtime
+
+    return with_fit(facts, options.fit)
 
 
 def reason_of(error: InputError) -> str:

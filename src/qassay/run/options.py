@@ -17,6 +17,23 @@ CHUNK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class FitOptions:
+    """Where a model shall run.
+
+    Attributes:
+        on: The runtime: `sophgo:bm1684x@1.28.1`.
+        to: The mode that floats are quantized to there; None: what the checkpoint states.
+        group_size: Of floats that the runtime quantizes, -1 for one scale a row; None: its default.
+        tp: Ranks of tensor parallelism.
+    """
+
+    on: str
+    to: str | None = None
+    group_size: int | None = None
+    tp: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class CheckOptions:
     """What to check and how.
 
@@ -29,6 +46,7 @@ class CheckOptions:
         full_stats: Count the codes of every block, not of a sample.
         targets: What float tensors are meant to become: what that would do to them.
         importance: An importance file that shall be for the model.
+        fit: Where the model shall run: what a runtime would do with it.
         progress: Called with the number of bytes just read, from any thread.
     """
 
@@ -40,6 +58,7 @@ class CheckOptions:
     full_stats: bool = False
     targets: tuple[Chooser, ...] = ()
     importance: str | os.PathLike[str] | None = None
+    fit: FitOptions | None = None
     progress: Callable[[int], None] | None = None
 
     def runs(self, code: str) -> bool:

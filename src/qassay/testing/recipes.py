@@ -32,9 +32,10 @@ what writers leave for zeros; `{index, value}` and `{index, bits}` one value of 
 `row`, `column`, `block`, `byte_offset`, `value`; `field`; and `data`, of which the keys given are
 compared. The rule's findings and the entries must match one to one, and other rules may add
 nothing above info that is not listed. `options` are those of `CheckOptions`; `to` is what is meant
-by `--to`, with `group_size`; `crashed` names rules that shall have raised. With `against`, a
-recipe of its own, the case is a comparison: what the case builds is the first model, and the
-findings are about the second.
+by `--to`, with `group_size`; `fit` what is asked of a `runtime` (with `to`, `group_size`, `tp`,
+and a `catalog` of its own if it is made up); `crashed` names rules that shall have raised. With
+`against`, a recipe of its own, the case is a comparison: what the case builds is the first model,
+and the findings are about the second.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ from qassay.rules.registry import all_rules
 from qassay.run.audit import audit
 from qassay.run.check import CheckResult, check, judge
 from qassay.run.compare import compare
-from qassay.run.options import CheckOptions
+from qassay.run.options import CheckOptions, FitOptions
+from qassay.runtimes.catalog.grammar import read_catalog
+from qassay.runtimes.catalog.load import offer
 from qassay.runtimes.targets import parse_targets
 from qassay.testing.content import encode, healthy
 from qassay.testing.gguf_writer import GgufTensor, build_gguf
@@ -109,6 +112,7 @@ def run_case(case: Case, folder: Path, options: CheckOptions | None = None) -> C
     wanted = replace(
         options or CheckOptions(),
         targets=parse_targets([case.recipe.get("to", "")], case.recipe.get("group_size")),
+        fit=_fit_options(case.recipe.get("fit")),
         **case.recipe.get("options", {}),
     )
     if "against" in case.recipe:
@@ -119,6 +123,15 @@ def run_case(case: Case, folder: Path, options: CheckOptions | None = None) -> C
     rules = {rule.code: rule for rule in all_rules()}
     facts.crashed.extend((rules[code], ValueError("made up")) for code in case.recipe["crashed"])
     return judge(facts, wanted)
+
+
+def _fit_options(recipe: Recipe | None) -> FitOptions | None:
+    if recipe is None:
+        return None
+    asked = dict(recipe)
+    if "catalog" in asked:
+        offer(read_catalog(asked.pop("catalog"), "the case's catalog"))
+    return FitOptions(asked.pop("runtime"), **asked)
 
 
 def _run_comparison(recipe: Recipe, folder: Path, options: CheckOptions) -> CheckResult:
