@@ -16,7 +16,12 @@ from timing import interleaved, medians, verdict, wall
 
 PYTHON = sys.executable
 ROOT = Path(__file__).resolve().parent.parent
-BARS = {"--help": 2, "check of the example": 5, "inspect, 300 tensors, 2 x 250,000 strings": 4}
+BARS = {
+    "--help": 2,
+    "check of the example": 5,
+    "inspect, 300 tensors, 2 x 250,000 strings": 4,
+    "fit of a configuration": 5,
+}
 
 
 def wide_header(path: Path) -> Path:
@@ -42,7 +47,11 @@ def main() -> int:
             "--help": ["-m", "qassay", "--help"],
             "check of the example": ["-m", "qassay", "check", str(example)],
             "inspect, 300 tensors, 2 x 250,000 strings": ["-m", "qassay", "inspect", str(wide)],
-        }
+            "fit of a configuration": [
+                "-m", "qassay", "fit", str(ROOT / "examples" / "qwen3.5-2b"),
+                "--on", "sophgo:bm1684x@1.28.1", "--to", "w4bf16", "--exit-zero",
+            ],
+        }  # fmt: skip
         jobs = {name: partial(wall, [PYTHON, *words]) for name, words in commands.items()}
         took = medians(interleaved(9, jobs))
     base = took["import numpy"]
