@@ -125,7 +125,7 @@ class Slab:
         """Return how often each stored code occurs, from the lowest on."""
         if self.layout is None:
             assert self.canonical is not None  # noqa: S101 - one of the two is there
-            return count_canonical(self.canonical, self.layer.bits)
+            return count_canonical(self.canonical, self.layer.bits, kernels)
         data = self.data
         if self.layout.form is Form.COLUMNS and not self.index.natural:
             # Slabs share the words: each counts its part of them.
@@ -150,11 +150,11 @@ def code_range(codes: npt.NDArray[Any], bits: int) -> tuple[int, int]:
     return (-128, 256) if codes.dtype.kind == "i" else (0, 1 << bits)
 
 
-def count_canonical(canonical: Canonical, bits: int) -> Index:
+def count_canonical(canonical: Canonical, bits: int, kernels: Kernels) -> Index:
     """Return how often each code occurs, from the lowest on."""
     low, possible = code_range(canonical.codes, bits)
-    codes = canonical.codes.reshape(-1).astype(np.int16) - np.int16(low)
-    return np.bincount(codes, minlength=possible)
+    counts = kernels.count_bytes(np.ascontiguousarray(canonical.codes).view(np.uint8).reshape(-1))
+    return np.roll(counts, -low)[:possible]
 
 
 def read_slab(

@@ -27,7 +27,7 @@ Index = npt.NDArray[np.int64]
 
 SAMPLE = 1 << 17
 """Weights that are looked at in a large layer."""
-FULL_SAMPLE = 1 << 21
+FULL_SAMPLE = 1 << 18
 """The same with full statistics."""
 MOST_COLUMNS = 1 << 22
 """Rows longer than this are not unpacked."""
@@ -87,7 +87,7 @@ def moments(
     stored = any(layer.encoding.part(name).role is Role.ZERO for name in layer.parts)
     for start, stop in _pieces(layer, sample_rows(layer, most)):
         canonical = layer.encoding.unpack(layer, start, stop)
-        _add(sums, canonical, layer, index, stored=stored)
+        _add(sums, canonical, layer, index, kernels, stored=stored)
     complete = sums.rows == layer.total_rows
     exact = _all_zeros(layer, layout, kernels)
     zeros = exact if exact is not None else sums.zeros
@@ -117,10 +117,16 @@ def _pieces(layer: Layer, runs: list[tuple[int, int]]) -> Iterator[tuple[int, in
 
 
 def _add(
-    sums: _Sums, canonical: Canonical, layer: Layer, index: GroupIndex, *, stored: bool
+    sums: _Sums,
+    canonical: Canonical,
+    layer: Layer,
+    index: GroupIndex,
+    kernels: Kernels,
+    *,
+    stored: bool,
 ) -> None:
     """Add some rows."""
-    counts = count_canonical(canonical, layer.bits)
+    counts = count_canonical(canonical, layer.bits, kernels)
     sums.codes = counts if sums.codes is None else sums.codes + counts
     sums.low, sums.possible = code_range(canonical.codes, layer.bits)
     rows = canonical.codes.shape[0]
