@@ -30,6 +30,8 @@ _SCALES = frozenset(
      "weight_global_scale", "weight_scales", "_weight_scale", "_scale", "weight_block_scale"}
 )  # fmt: skip
 _PAIRED = ("_blocks", "_scales")
+# Fused experts: `experts.gate_up_proj` and, beside it, `experts.gate_up_proj_scale`.
+_BESIDE = ("_scale", "_scale_inv", "_weight_scale", "_weight_scale_inv")
 _NARROW = ("I8", "U8", "I16", "U16", "I32", "U32", "I64", "U64", "F8_E4M3", "F8_E5M2", "F4")
 _NARROW_SCALES = ("F8_E8M0",)
 
@@ -41,7 +43,8 @@ def mark_packed(tensors: Iterable[StoredTensor]) -> list[StoredTensor]:
     for tensor in listed:
         module, part = _split(tensor.name)
         modules.setdefault(module, set()).add(part)
-    return [_marked(tensor, modules) for tensor in listed]
+    names = {tensor.name for tensor in listed}
+    return [_marked(tensor, modules, names) for tensor in listed]
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -56,12 +59,15 @@ def _split(name: str) -> tuple[str, str]:
     return module, part
 
 
-def _marked(tensor: StoredTensor, modules: dict[str, set[str]]) -> StoredTensor:
+def _marked(tensor: StoredTensor, modules: dict[str, set[str]], names: set[str]) -> StoredTensor:
     if tensor.type.family != "safetensors" or tensor.type.name not in (*_NARROW, *_NARROW_SCALES):
         return tensor
     module, _ = _split(tensor.name)
     parts = modules[module]
     if not (parts & _TELLING or parts & _SCALES or set(_PAIRED) <= parts):
-        return tensor
+        beside = [suffix for suffix in _BESIDE if tensor.name + suffix in names]
+        if not beside:
+            return tensor
+        parts = {tensor.name.rpartition(".")[2] + suffix for suffix in ("", *beside)}
     members = ", ".join(sorted(part.removeprefix("_") for part in parts)[:8])
     return replace(tensor, part_of=REASON.format(members=members))
