@@ -205,6 +205,24 @@ def test_an_index_that_names_no_group(copy: Any, value: int) -> None:
     assert (place.column, place.byte_offset, place.value) == (300, at, value)
 
 
+def test_scales_of_groups_without_columns_do_not_count(tmp_path: Path, kernel_set: str) -> None:
+    codes = np.random.default_rng(2).integers(0, 256, (8, 16, 4), dtype=np.uint8)
+    scales = np.zeros((2, 16), np.float16)
+    scales[1] = 1
+    scales[1, 3] = 0
+    data = write_safetensors(
+        [("a.qweight", "I32", [8, 16], codes.tobytes()),
+         ("a.qzeros", "I32", [2, 2], codes[0, :4].tobytes()),
+         ("a.scales", "F16", [2, 16], scales.tobytes()),
+         ("a.g_idx", "I32", [64], np.ones(64, np.int32).tobytes())]
+    )  # fmt: skip
+    (tmp_path / "a.safetensors").write_bytes(data)
+    [zero] = told(tmp_path, "Q202")
+    assert (zero.count, zero.locations[0].row, zero.locations[0].block) == (1, 3, 1)
+    [dead] = told(tmp_path, "Q402")
+    assert (dead.count, dead.locations[0].row) == (1, 3)
+
+
 @pytest.mark.parametrize(
     "name", ["autoround-w4a16-awq", "autoround-w4a16-asym-gptq", "llmcompressor-w4a16_asym",
              "gptqmodel-gptq-w4g128-desc", "llmcompressor-nvfp4a16", "autoround-w3a16"]

@@ -98,9 +98,21 @@ class LayerCollector:
             if at.size:
                 cut.add(chunk, Offence.SCALE_NOT_FINITE, at[self._overflow(cut, at)])
         if decoded is not None and decoded.any():
+            decoded = decoded | self._empty(slab)
             counts = decoded.reshape(slab.shape).sum(axis=0 if self.by_group else 1)
             chunk.dead = (0 if self.by_group else start, np.asarray(counts, np.int64))
         return chunk
+
+    def _empty_groups(self) -> Flags:
+        """Return which groups an index gives no columns: nothing lies under their scales."""
+        return np.diff(self.index.starts) == 0
+
+    def _empty(self, slab: Slab) -> Flags:
+        """Return which segments of a slab have no columns."""
+        if self.index.natural:
+            return np.zeros(slab.flags.size, bool)
+        _, groups = slab.units(np.arange(slab.flags.size))
+        return self._empty_groups()[groups]
 
     def _finite(self, dead: Flags, slab: Slab, cuts: list[Cut]) -> Index:
         """Take the segments whose scale is no number out of `dead`; return the rest."""
@@ -200,6 +212,8 @@ class LayerCollector:
             merge_tallies(chunk.wiped, other.tallies.items())
             return decoded
         live = self._live(cut, slab, dead)
+        if not self.index.natural:
+            live &= ~self._empty_groups()[cut.entries(np.arange(live.size)).groups]
         cut.add(chunk, Offence.ZERO_SCALE_LIVE_CODES, zero[live[zero]])
         chosen = np.zeros(cut.patterns.size, bool)
         chosen[zero] = True
