@@ -81,6 +81,20 @@ def test_the_target_type_counts_for_matrices(tmp_path: Path) -> None:
         writer.close()
 
 
+def test_rows_that_do_not_fit_are_judged_by_the_type_taken_instead(tmp_path: Path) -> None:
+    writer = qassay.guards.GuardedGGUFWriter(tmp_path / "m.gguf", "llama", to="Q4_K")
+    writer.add_tensor("narrow.weight", weights(4, 96))  # Q5_0
+    writer.add_tensor("odd.weight", weights(4, 33))  # F16
+    with pytest.raises(qassay.DamagedError, match="F16"):
+        writer.add_tensor("large.weight", weights(4, 33) * np.float32(1e9))
+    writer.close()
+
+
+def test_a_type_that_there_is_not_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(qassay.UsageError, match="no encoding called Q4_K_M"):
+        qassay.guards.GuardedGGUFWriter(tmp_path / "m.gguf", "llama", to="Q4_K_M")
+
+
 def test_without_gguf_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "qassay.guards.writer", raising=False)
     monkeypatch.setitem(sys.modules, "gguf", None)

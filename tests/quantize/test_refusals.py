@@ -324,6 +324,21 @@ def test_names_too_long_for_llama_cpp_are_said_before_the_work(document, run, we
     assert OUT.exists()
 
 
+def test_nobody_is_told_to_allow_what_cannot_be_allowed(run, tmp_path, weights):
+    twice = tmp_path / "twice.safetensors"
+    tensor = ("a", "F32", [1, 32], weights(1, 32).tobytes())
+    twice.write_bytes(write_safetensors([tensor, tensor]))
+    said = run(twice, OUT, "--to", "Q8_0", code=1).stdout
+    assert "--allow does not help" in said
+    assert "--allow Q007" not in said
+
+
+def test_a_fix_names_a_type_or_none(run, one_tensor):
+    source = one_tensor(np.full((1, 32), 3.4028234e38, np.float32))
+    said = run(source, OUT, "--to", "BF16", code=1).stdout
+    assert "Fix: keep this tensor as it is\n" in said
+
+
 def test_two_tensors_of_one_name_are_refused_whatever_is_allowed(weights):
     tensors = [("a.weight", 0, (64, 4), weights(4, 64, seed).tobytes()) for seed in (0, 1)]
     Path("twice.gguf").write_bytes(write_gguf({}, tensors))

@@ -71,7 +71,7 @@ def check_array(
         raise UsageError(
             "there is no such profile", expected=", ".join(PROFILES), found=repr(profile)
         )
-    findings = _findings(x, _encoding(to), profile, name)
+    findings = _findings(x, encoding_called(to), profile, name)
     bad = [one for one in findings if one.severity >= Severity.parse(fail_on)]
     if bad and on_bad == "raise":
         literal = profile is not None
@@ -84,7 +84,12 @@ def check_array(
     return findings
 
 
-def _encoding(to: str) -> type[Encoding]:
+def encoding_called(to: str) -> type[Encoding]:
+    """Return the encoding that `to` names.
+
+    Raises:
+        UsageError: There is none.
+    """
     try:
         encoding = by_id(to)
     except KeyError:

@@ -13,10 +13,11 @@ from gguf import GGMLQuantizationType, GGUFEndian, GGUFWriter
 from qassay.containers.ggml_types import ggml_type
 from qassay.core.finding import Finding, Severity
 from qassay.core.text import safe
-from qassay.guards.arrays import DamagedError, check_array
+from qassay.guards.arrays import DamagedError, check_array, encoding_called
 from qassay.guards.audited import container_of
 from qassay.run.check import check
 from qassay.run.options import CheckOptions
+from qassay.runtimes.targets import fitting
 
 _FLOATS = {
     "float16": GGMLQuantizationType.F16,
@@ -30,11 +31,12 @@ class GuardedGGUFWriter(GGUFWriter):
 
     Every tensor is audited as it will lie in the file: NaN and infinities in floats, scales that
     are not finite in quantized blocks. With `to`, float tensors of two axes and more are also
-    checked for what quantizing them to that type later would do.
+    checked for what quantizing them to that type later would do, or to the type that llama-quantize
+    takes where rows are no whole number of its blocks.
 
     Args:
         args: As `GGUFWriter` takes them.
-        to: The type that float tensors are meant for: `Q8_0`.
+        to: The type that float tensors are meant for: `Q8_0`; `UsageError` if there is none.
         fail_on: The least severity that is refused: `error` or `warning`.
         kwargs: As `GGUFWriter` takes them.
     """
@@ -43,7 +45,7 @@ class GuardedGGUFWriter(GGUFWriter):
         self, *args: Any, to: str | None = None, fail_on: str = "error", **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._to = to
+        self._to = None if to is None else encoding_called(to)
         self._fail_on = fail_on
 
     def add_tensor(
@@ -65,7 +67,10 @@ class GuardedGGUFWriter(GGUFWriter):
         if bad:
             raise DamagedError(bad[0].message, found, path=safe(name), hint=bad[0].help)
         if self._to is not None and array.ndim > 1 and array.dtype.kind == "f":
-            check_array(array, to=self._to, name=name, fail_on=self._fail_on)
+            # Where rows do not fit its blocks, what llama-quantize takes instead counts.
+            choice = fitting(self._to.id, self._to, array.shape)
+            meant = self._to if choice.encoding is None else choice.encoding
+            check_array(array, to=meant.id, name=name, fail_on=self._fail_on)
         super().add_tensor(name, tensor, raw_shape, raw_dtype, tensor_endianess)
 
     def _stored(

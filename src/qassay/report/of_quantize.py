@@ -12,7 +12,7 @@ from qassay.report.document import Report
 from qassay.report.of_check import report_of as report_of_checks
 from qassay.report.page import Column, Lines, Pairs, Section, Table
 from qassay.report.words import bits, count, number, size
-from qassay.run.quantize import QuantizeResult, Written
+from qassay.run.quantize import NEVER_ALLOWED, QuantizeResult, Written
 from qassay.run.quantize_error import RoundTrip
 
 
@@ -128,6 +128,9 @@ def _why_not(done: QuantizeResult) -> Iterator[str]:
         other = ""
         if any(code.startswith("Q5") and code != "Q507" for code in done.refused):
             other = " give the tensors other types with --type-for,"
+        if set(done.refused) & set(NEVER_ALLOWED):
+            yield "correct them there: --allow does not help against two tensors of one name"
+            return
         yield f"correct them there,{other} or accept {noun} with --allow {','.join(done.refused)}"
     else:
         yield "not all of the source could be checked"

@@ -56,6 +56,8 @@ class Planned:
             for name in survivors(extent.least, extent.most, block=self.blocks)
             if name != self.name
         ]
+        if not types:
+            return "keep this tensor as it is"
         return f"keep this tensor in a type that holds these weights: {', '.join(types)}"
 
 
