@@ -104,8 +104,8 @@ def _value(value: float | str) -> str:
 
 def _more(finding: Finding) -> str:
     rest = finding.count - 1
-    if rest < 1 or (finding.tensor is None and finding.location is None):
-        return ""  # what is about no one tensor counts in its message
+    if rest < 1 or (finding.location is None and "layers" in finding.data):
+        return ""  # a message about many layers counts them
     shown = finding.locations[1 : 1 + _MORE]
     for noun, part in (("block", "block"), ("row", "row"), ("byte", "byte_offset")):
         places = list(dict.fromkeys(getattr(at, part) for at in shown))
