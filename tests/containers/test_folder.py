@@ -394,7 +394,7 @@ def test_what_an_index_promises_in_vain_is_not_checked(tmp_path):
     ],
 )  # fmt: skip
 def test_parts_of_a_quantized_weight_are_marked(tmp_path, parts, marked):
-    sizes = {"I32": 4, "F16": 2, "U8": 1, "F8_E4M3": 1, "F32": 4, "I64": 8}
+    sizes = {"I32": 4, "F16": 2, "U8": 1, "I8": 1, "F8_E4M3": 1, "F32": 4, "I64": 8}
     data = [(name, dtype, [4], bytes(4 * sizes[dtype])) for name, dtype in parts]
     (tmp_path / "m.safetensors").write_bytes(write_safetensors(data))
     container = open_container(tmp_path / "m.safetensors")
