@@ -91,7 +91,11 @@ def assembled(container: Container) -> Assembly | None:
     """Return what a container's tensors make up, None where nothing hints at layers."""
     hints = any(
         tensor.type.family == "safetensors"
-        and (tensor.part_of or str(tensor.type.label).startswith("F8_"))
+        and (
+            tensor.part_of
+            or str(tensor.type.label).startswith("F8_")
+            or (len(tensor.shape) > 1 and str(tensor.type.label)[:1] in ("I", "U"))
+        )
         for tensor in container.tensors
     )
     if not hints and not _is_configured(container):
@@ -105,7 +109,13 @@ def assembled(container: Container) -> Assembly | None:
 def _is_configured(container: Container) -> bool:
     """Tell whether a checkpoint's configuration says that it is quantized."""
     config = container.extra.get("config")
-    told = isinstance(config, dict) and "quantization_config" in config
+    holders = [config, *config.values()] if isinstance(config, dict) else []
+    told = any(
+        key in holder
+        for holder in holders
+        if isinstance(holder, dict)
+        for key in ("quantization_config", "compression_config")
+    )
     return told or any(str(key).startswith("quant") for key in container.extra)
 
 

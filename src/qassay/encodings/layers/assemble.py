@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from qassay.core.container import Container, Defect, StoredTensor
+from qassay.core.text import safe
 from qassay.encodings.layers.base import Fit, Layer, Module
 from qassay.encodings.layers.claims import Claims, LayerClaim, claims_of
 from qassay.encodings.registry import all_layers
@@ -20,6 +21,10 @@ from qassay.encodings.registry import all_layers
 _PAIRED = ("_blocks", "_scales", "_bias")
 _PLAIN_PARTS = frozenset({"weight", "bias"})
 _NARROW = frozenset({"F8_E4M3", "F8_E5M2", "I8", "U8"})
+_PACKED = frozenset({"I8", "U8", "I16", "U16", "I32", "U32"})
+_TABLES = frozenset({"bias", "mask", "attn_mask", "causal_mask", "position_ids", "token_type_ids",
+                     "relative_position_index"})  # fmt: skip
+_FLOATS = frozenset({"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0"})
 
 
 @dataclass(slots=True)
@@ -108,11 +113,45 @@ def _assemble(container: Container) -> Assembly:
         result.defects += _orphans(module, chosen.layer, names)
     for tensor in container.tensors:
         if id(tensor) not in taken:
-            why = reasons.get(id(tensor), tensor.part_of)
+            why = reasons.get(id(tensor), tensor.part_of) or _unexplained(tensor, result)
             result.loose.append(replace(tensor, part_of=why) if why != tensor.part_of else tensor)
     order = {id(tensor): at for at, tensor in enumerate(container.tensors)}
     result.layers.sort(key=lambda layer: order[id(layer.codes)])
     return result
+
+
+def may_be_codes(tensor: StoredTensor) -> bool:
+    """Tell whether a tensor is a matrix of small integers, and none that models have as such."""
+    named = tensor.name.rpartition(".")[2] not in _TABLES
+    return tensor.type.label in _PACKED and len(tensor.shape) >= 2 and named and tensor.size > 1
+
+
+def _unexplained(tensor: StoredTensor, assembly: Assembly) -> str:
+    """Return why integers of no known family cannot be judged by themselves, "" if they can.
+
+    A matrix of small integers is the codes of a weight, as far as anyone knows, if the
+    configuration says that the model is quantized, or floats stand beside it that may scale it.
+    """
+    if not may_be_codes(tensor):
+        return ""
+    method = assembly.claims.method
+    if method:
+        return (
+            f"integers that may be the codes of a weight: the configuration says '{safe(method)}',"
+            " and no family that is read fits them"
+        )
+    module, part = split_name(tensor.name)
+    beside = sorted(
+        name
+        for name, other in assembly.modules[module].tensors.items()
+        if name not in (part, "bias") and other.type.label in _FLOATS and other.size > 1
+    )
+    if not module or not beside:
+        return ""
+    return (
+        f"integers that may be the codes of a weight, with floats beside them"
+        f" ({', '.join(map(safe, beside[:8]))}), a form not read"
+    )
 
 
 def _part(tensor: StoredTensor) -> str:
