@@ -7,6 +7,7 @@ tensors are known to follow them (Qwen 1 stores half of its feed-forward length,
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from qassay.rules.claims import (
 )
 from qassay.rules.claims_gguf_blocks import Blocks, blocks_of, lacking, turned
 
+_ORIGINAL = "comfy.gguf.orig_shape."
 _PLAIN = frozenset(
     [
         "llama",
@@ -187,11 +189,32 @@ def contradictions(container: Container) -> Iterator[Contradiction]:
         for item in _shapes(model):
             wrong.add(item.tensor.name)
             yield item
+        yield from _reshaped(model)
         yield from _layers(model)
         blocks = blocks_of(model.tensors, _LAYER)
         yield from (item for item in _turned(model, blocks) if item.tensor.name not in wrong)
         if model.whole and model.architecture in _PLAIN:
             yield from _lacking(model, blocks)
+
+
+def _reshaped(model: _Model) -> Iterator[Contradiction]:
+    """Compare tensors with the shape that they had before a converter made them two-dimensional.
+
+    Source: ComfyUI-GGUF tools/convert.py (`comfy.gguf.orig_shape.` and the tensor's name).
+    """
+    for tensor in model.tensors:
+        key = _ORIGINAL + tensor.name
+        shape = model.metadata.get(key)
+        if not isinstance(shape, Sequence) or isinstance(shape, str | bytes) or len(shape) > 8:
+            continue
+        axes = [number(axis) for axis in shape]
+        if not tensor.readable or None in axes:
+            continue
+        count = math.prod(axis for axis in axes if axis is not None)
+        if count != tensor.size:
+            said = f"{safe(key)} says {axes}, which is {count}"
+            part = f"number of weights of {tensor.name}"
+            yield Contradiction(key, count, tensor.size, part, tensor, *model.place(key), said)
 
 
 def _turned(model: _Model, blocks: Blocks) -> Iterator[Contradiction]:

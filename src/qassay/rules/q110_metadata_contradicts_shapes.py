@@ -21,7 +21,8 @@ class MetadataContradictsShapes(ContainerRule, code="Q110", name="metadata-contr
     Compares what is stated with the shapes, where both exist: in GGUF the number of tokens (or
     `vocab_size`), `embedding_length`, `block_count`, `feed_forward_length`, `expert_count`,
     `expert_feed_forward_length`, the head counts and the number of axes, and the weights of a
-    block with each other and with those of other blocks; in a checkpoint folder `vocab_size`,
+    block with each other and with those of other blocks, and the shape that ComfyUI's converter
+    noted before it flattened a tensor; in a checkpoint folder `vocab_size`,
     `hidden_size`, `intermediate_size` and `num_hidden_layers` of `config.json`, for float tensors
     of well-known families; and the index of a sharded checkpoint with the shards. Tensors that
     fail for one reason are one finding, which names the first; `data.tensors` lists up to 100.
