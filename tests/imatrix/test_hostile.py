@@ -137,3 +137,15 @@ def test_values_as_llama_quantize_takes_them() -> None:
         assert entries["c.d"].values().tolist() == [[5, 6]]
     tail = entries["a.b"]
     assert tail.calls == 4
+
+
+@pytest.mark.parametrize("data", [b"", b"words", bytes(64)])
+def test_a_file_of_another_kind_is_not_said_to_be_no_model(data: bytes) -> None:
+    Path("m.gguf").write_bytes(write_gguf({}, [("a.weight", 0, (32, 1), ones(32).tobytes())]))
+    Path("i.dat").write_bytes(data)
+    with pytest.raises(qassay.UsageError, match="no importance file") as caught:
+        qassay.check("m.gguf", imatrix="i.dat")
+    assert "llama-imatrix" in str(caught.value)
+    assert "safetensors" not in str(caught.value)
+    with pytest.raises(qassay.UsageError, match="no such file"):
+        qassay.check("m.gguf", imatrix="none.dat")

@@ -16,6 +16,7 @@ import qassay
 from qassay.run.model import Model
 from qassay.run.quantize import QuantizeOptions, quantize
 from qassay.run.quantize_plan import Wish
+from qassay.runtimes.registry import all_engines
 from qassay.testing.gguf_writer import write_gguf
 from qassay.testing.safetensors_writer import write_safetensors
 
@@ -356,6 +357,11 @@ def test_the_longest_name_and_a_link(run, floats, tmp_path):
     run(floats, OUT, "--to", "Q8_0")
     assert OUT.is_symlink()
     assert (tmp_path / "elsewhere" / "real.gguf").read_bytes() == Path(name).read_bytes()
+
+
+def test_help_names_every_engine(run):
+    told = " ".join(run("--help").stdout.split())
+    assert all(name in told for name in all_engines())
 
 
 def test_help_imports_nothing_heavy():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 from qassay.containers.imatrix import entries_of, is_importance
 from qassay.containers.imatrix_facts import KEY, ImportanceFacts, experts_of, look
@@ -18,6 +19,8 @@ from qassay.rules.base import ModelFacts
 from qassay.rules.q507_importance_unusable import ImportanceUnusable
 from qassay.run.options import CheckOptions
 from qassay.runtimes.targets_recipes import keeps_float, role_of
+
+_KINDS = "a GGUF file with general.type imatrix, or a .dat file of llama-imatrix"
 
 _OF_WEIGHTS = (Offence.EXCEEDS_F16, Offence.LOST_BELOW_F16, Offence.DEAD_ROW)
 """What would be odd in weights, and says nothing about sums of squares."""
@@ -65,12 +68,15 @@ class ImportanceFile:
         try:
             self.container = open_with_encodings(path)
         except InputError as error:
+            other = Path(path).is_file()  # of some other kind; what a model is, is beside the point
             raise UsageError(
-                f"the importance file cannot be used: {error.message}",
+                "this is no importance file"
+                if other
+                else f"the importance file cannot be used: {error.message}",
                 path=error.path,
-                expected=error.expected,
+                expected=_KINDS if other else error.expected,
                 found=error.found,
-                hint=error.hint,
+                hint=None if other else error.hint,
             ) from error
         if not is_importance(self.container):
             shown = self.container.path
@@ -78,7 +84,7 @@ class ImportanceFile:
             raise UsageError(
                 "this is no importance file",
                 path=safe(shown),
-                expected="a GGUF file with general.type imatrix, or a .dat file of llama-imatrix",
+                expected=_KINDS,
                 found=self.container.format,
             )
         self.facts: ImportanceFacts = look(self.container, model, needs or needs_importance)

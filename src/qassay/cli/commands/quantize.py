@@ -58,7 +58,8 @@ def _patterns(
     default="ggml",
     show_default=True,
     envvar="QASSAY_ENGINE",
-    help="Whose arithmetic to quantize with, bit for bit.",
+    help="Whose arithmetic to quantize with, bit for bit: candle, ggml, ggml-avx2, gguf-py, "
+    "kestrel or kestrel-legacy.",
 )
 @click.option(
     "--type-for",
@@ -110,6 +111,10 @@ def command(
     Tensors with one axis, norms, routers, position embeddings and their like stay as they are, as
     in llama-quantize (F32 if from safetensors). Rows that are no whole number of blocks get the
     type that llama-quantize falls back to, or F16; the report says so. SRC is read twice, DST once.
+
+    Tensors keep their names and order, and metadata is copied from GGUF alone: a model that
+    llama.cpp shall load has to be converted to GGUF floats first, by the converter of its
+    architecture.
     """
     from dataclasses import replace  # noqa: PLC0415
 
