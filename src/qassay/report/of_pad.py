@@ -73,7 +73,7 @@ def _left(one: Left) -> dict[str, Any]:
 
 
 def _sections(done: PadResult) -> Iterator[Section]:
-    if done.padded:
+    if done.padded and done.proof is not None:
         yield _table(done)
     proof = done.proof
     if proof is not None:
@@ -134,8 +134,8 @@ def _notes(done: PadResult) -> Iterator[str]:
             f"nothing to do: all {count(done.fitting, 'Linear')} have a multiple of "
             f"{done.options.multiple} output channels; nothing was written"
         )
-    elif not done.padded:
-        yield "nothing was written"
+    elif done.refused:
+        yield "nothing was written; --layers names the layers to pad if the others are left as they are"
     reasons = Counter(one.reason for one in done.left)
     for reason, times in reasons.items():
         yield f"left alone: {count(times, 'weight')} ({plain(reason)})"

@@ -123,7 +123,7 @@ class PadResult:
         options: What was asked for.
         container: The source, closed.
         destination: The new folder, as reports name it.
-        padded: Layers that became larger.
+        padded: Layers that became larger; that would, where others are refused.
         fitting: How many layers have a number of channels that fits.
         refused: Layers that would need padding and cannot have it.
         left: Weights that no lanes are asked of.
@@ -143,6 +143,8 @@ class PadResult:
 def pad(source: Path, destination: Path, options: PadOptions) -> PadResult:
     """Write the checkpoint folder `source` with padded Linears as the new folder `destination`.
 
+    Nothing is written where nothing needs padding, or a layer that does cannot have it.
+
     Raises:
         InputError: The source cannot be read in full.
         UsageError: It is no folder of safetensors, a pattern matches nothing, or the destination
@@ -159,7 +161,7 @@ def pad(source: Path, destination: Path, options: PadOptions) -> PadResult:
         result = PadResult(options, container, display_name(destination))
         assembly = assemble(container)
         _plan(assembly, result)
-        if result.padded:
+        if result.padded and not result.refused:
             _write(source, container, target, result)
         return result
 

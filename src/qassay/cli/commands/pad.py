@@ -60,8 +60,8 @@ def command(
     has to be cropped is listed in DST/crops.json. The new folder is read again and compared with
     SRC, in canonical form and by its outputs, before it gets its name.
 
-    Nothing is written where nothing needs padding. Exit code 3: a layer needs padding and cannot
-    be padded.
+    Nothing is written where nothing needs padding, nor where a layer that needs it cannot have it
+    (exit code 3).
     """
     from qassay.cli import emit  # noqa: PLC0415 - imports NumPy
     from qassay.core.errors import InputError  # noqa: PLC0415
