@@ -36,6 +36,13 @@ def test_an_empty_path_is_not_this_folder(run, command):
     assert "the path is empty" in result.stderr
 
 
+@pytest.mark.parametrize("types", ["", ",", " , "])
+def test_no_type_is_not_no_target(run, sound, types):
+    result = run("check", sound, "--to", types)
+    assert result.exit_code == 2
+    assert "names no type" in result.stderr
+
+
 @pytest.mark.parametrize("jobs", ["0", "1025", "99999999999999999999", "1.5"])
 def test_jobs_out_of_range(run, sound, jobs):
     result = run("check", sound, "-j", jobs)

@@ -119,6 +119,16 @@ def split_codes(
     return tuple(dict.fromkeys(part for part in parts if part))
 
 
+def _split_types(
+    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Split at commas; `--to ""`, most often an unset variable, must not read "clean"."""
+    words = split_codes(ctx, param, given)
+    if given and not words:
+        raise click.BadParameter("it names no type", ctx, param)
+    return words
+
+
 def _origin(name: str) -> tuple[str, str | None]:
     """Return what gave an option its value, as messages call it, and the file if it is one."""
     context = click.get_current_context()
@@ -250,7 +260,7 @@ target_options = _group(
             multiple=True,
             metavar="TYPES",
             envvar="QASSAY_TO",
-            callback=split_codes,
+            callback=_split_types,
             help="Say what quantizing float tensors to these types would do to them: encodings "
             "(Q8_0, Q4_K), recipes of llama-quantize (Q4_K_M) or groups (sophgo.w4bf16), with "
             "commas between them. May be repeated.",
