@@ -25,7 +25,7 @@ _FEWEST = 4
 
 
 def of_gguf(container: Container) -> Iterator[tuple[str, str, str, float, int, StoredTensor]]:
-    """Yield where a file calls itself what most of its weights are not.
+    """Yield where a file calls itself what less than a third of its weights are.
 
     Only matrices of the blocks count, and those whose rows divide into the blocks of the type
     that the label means: quantizers fall back to another type for the rest.
@@ -50,7 +50,7 @@ def of_gguf(container: Container) -> Iterator[tuple[str, str, str, float, int, S
         for tensor in tensors:
             weights[tensor.type.name] += tensor.size
         total = weights.total()
-        if len(tensors) < _FEWEST or not total or 2 * weights[wanted] >= total:
+        if len(tensors) < _FEWEST or not total or 3 * weights[wanted] >= total:
             continue
         most, count = weights.most_common(1)[0]
         if most == wanted:

@@ -50,6 +50,12 @@ _OTHER_METHODS = frozenset({
     "quark", "quip", "rtn", "spqr", "torchao", "tpu_int8", "vptq",
 })  # fmt: skip
 """Methods that exist and whose words are not understood."""
+_USUAL = frozenset({
+    "q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "gate_proj", "up_proj", "down_proj",
+    "gate_up_proj", "w1", "w2", "w3", "fc1", "fc2", "out_proj", "query_key_value",
+    "dense_h_to_4h", "dense_4h_to_h", "c_attn", "c_fc", "c_proj",
+})  # fmt: skip
+"""Matrices of decoder layers that every quantizer takes."""
 _LARGEST = 1e3
 _SMALLEST = 1e-6
 """Between these lies the largest weight of a Linear; a scale taken the wrong way is 1e6 off."""
@@ -165,16 +171,18 @@ def _left_float(model: ModelFacts) -> Iterator[Label]:
     assembly = model.assembly
     if assembly is None or not assembly.claims.known:
         return
-    found: list[tuple[str, StoredTensor, LayerClaim]] = []
+    found: list[tuple[str, StoredTensor, LayerClaim, bool]] = []
+    quantized_names = {_pattern(layer.module) for layer in layers_of(model)}
     for stored in assembly.loose:
         name, _, part = stored.name.rpartition(".")
         if part != "weight" or stored.type.label not in _FLOATS or len(stored.shape) not in (2, 3):
             continue
         claim = assembly.claims.of(name)
         if claim.quantized and claim.format.lower() not in _UNPACKED:
-            found.append((name, stored, claim))
-    for items in grouped(found, lambda item: item[2].source):
-        name, stored, claim = items[0]
+            told = bool(claim.because) or _pattern(name) in quantized_names
+            found.append((name, stored, claim, told or name.rpartition(".")[2] in _USUAL))
+    for items in grouped(found, lambda item: (item[2].source, item[3])):
+        name, stored, claim, sure = items[0]
         verb = "is" if len(items) == 1 else "are"
         quantized = len(layers_of(model))
         beside = f" beside {quantized:,} that are" if quantized else ""
@@ -191,8 +199,15 @@ def _left_float(model: ModelFacts) -> Iterator[Label]:
                     "quantized": quantized,
                 },
             },
+            severity=None if sure else Severity.INFO,
+            certainty=Certainty.PROVEN if sure else Certainty.HINT,
             help="quantize these layers, or list them as left alone",
         )
+
+
+def _pattern(module: str) -> str:
+    """Return a module's name with its numbers left open."""
+    return ".".join("#" if part.isdecimal() else part for part in module.split("."))
 
 
 def _global_scale(layer: Layer, stats: TensorStats) -> Iterator[Label]:

@@ -112,7 +112,7 @@ class MissingCompanionTensor(ContainerRule, code="Q103", name="missing-companion
         lacking = [
             (layer, claim, part)
             for layer, claim in claimed_layers(model)
-            if claim.activations == "static" and (part := _wanted(layer)) is not None
+            if claim.activations == "static" and (part := _wanted(layer, model)) is not None
         ]
         for items in grouped(lacking, lambda item: (item[2], item[0].label, item[1].source)):
             layers, (_, claim, part) = [item[0] for item in items], items[0]
@@ -189,10 +189,13 @@ def _parents(name: str) -> Iterator[str]:
             yield name
 
 
-def _wanted(layer: Layer) -> str | None:
+def _wanted(layer: Layer, model: ModelFacts) -> str | None:
     """Return the scale of activations that a layer lacks, None where it has one or needs none."""
     able = [part.name for part in layer.encoding.parts if part.name in _ACTIVATIONS]
-    if not able or any(name in layer.parts for name in able):
+    module = None if model.assembly is None else model.assembly.modules.get(layer.module)
+    held = layer.parts if module is None else module.tensors
+    # `act_scale` of early AutoFP8, and whatever else is about the input.
+    if not able or any(name.startswith(("input", "act")) for name in held):
         return None
     if layer.encoding.id == "nvfp4.compressed":
         return "input_global_scale"

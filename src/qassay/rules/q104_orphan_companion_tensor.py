@@ -20,6 +20,7 @@ _OF_CODES = {
     "weight_g_idx": ("weight", "weight_packed"),
 }
 """Companions whose names belong to few families, and the codes that they go with."""
+_TELLING = frozenset({"qzeros", "g_idx"})
 
 
 class OrphanCompanionTensor(ContainerRule, code="Q104", name="orphan-companion-tensor"):
@@ -51,6 +52,8 @@ class OrphanCompanionTensor(ContainerRule, code="Q104", name="orphan-companion-t
         yield from super().check(model)
         if model.assembly is None:
             return
+        # Names that some floats have, too, count in a model that is quantized.
+        quantized = bool(model.assembly.layers or model.assembly.claims.method)
         told = {defect.data.get("layer") for defect in model.assembly.defects}
         for module in model.assembly.modules.values():
             if module.name in told:
@@ -58,6 +61,8 @@ class OrphanCompanionTensor(ContainerRule, code="Q104", name="orphan-companion-t
             for name, codes in _OF_CODES.items():
                 stored = module.tensors.get(name)
                 if stored is None or any(code in module.tensors for code in codes):
+                    continue
+                if not quantized and name not in _TELLING:
                     continue
                 yield self.finding(
                     f"'{safe(stored.name)}' has no codes beside it; expected"

@@ -23,7 +23,12 @@ class LabelNotContent(ContainerRule, code="Q106", name="label-not-content"):
     read (above 1,000 or below 0.000001) and possible by its reciprocal; of compressed-tensors,
     one of exactly 1 is an info, and a warning if all scales below it are subnormal. Scales of a
     quantized KV cache that are exactly 1 are an info. In GGUF, `general.file_type`, or else the
-    file's name, is compared with the type of most weights in the blocks.
+    file's name, is compared with the types in the blocks: it is wrong if less than a third of the
+    weights have the type that it means.
+
+    Methods without a list of what they quantize leave some matrices alone as they see fit. Where
+    no layer of a name is quantized, only names that every quantizer takes (`q_proj`,
+    `down_proj`, ...) are a warning, the others an info.
 
     ## Why it is bad
     Programs believe the label: they refuse the file, or decode it as something else. A global
