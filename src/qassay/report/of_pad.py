@@ -135,7 +135,7 @@ def _notes(done: PadResult) -> Iterator[str]:
             f"{done.options.multiple} output channels; nothing was written"
         )
     elif done.refused:
-        yield "nothing was written; --layers names the layers to pad if the others are left as they are"
+        yield "nothing was written; --layers pads those that it names, and leaves the others"
     reasons = Counter(one.reason for one in done.left)
     for reason, times in reasons.items():
         yield f"left alone: {count(times, 'weight')} ({plain(reason)})"

@@ -96,12 +96,10 @@ class _Npy:
     def __init__(self, path: Path) -> None:
         self.path = display_name(path)
         try:
-            self._array = np.load(path, mmap_mode="r", allow_pickle=False)
+            self._array: Array = np.lib.format.open_memmap(path, mode="r")
             self.nbytes = path.stat().st_size
         except _BROKEN as error:
             raise _damaged(self.path, error) from None
-        if not isinstance(self._array, np.ndarray):
-            raise InputError("this is no single array", path=self.path, expected="an .npy file")
 
     def names(self) -> list[str]:
         return ["array"]
