@@ -229,6 +229,9 @@ def _global_scale(layer: Layer, stats: TensorStats) -> Iterator[Label]:
         if not _SMALLEST <= read <= _LARGEST and _SMALLEST <= other <= _LARGEST:
             yield _inverted(layer, part, value, (read, other), expert, divides=divides)
             return
+        if not _SMALLEST**2 <= read <= _LARGEST**2:
+            yield _impossible(layer, part, value, read, expert)
+            return
         if value == 1.0 and divides:
             yield _made_up(layer, part, scales.max)
             return
@@ -253,6 +256,16 @@ def _inverted(
         severity=Severity.ERROR,
         certainty=Certainty.LIKELY,
         help=f"store 1 / {part} instead",
+    )
+
+
+def _impossible(layer: Layer, part: str, value: float, read: float, expert: int) -> Label:
+    return Label(
+        f"{part} of '{safe(layer.module)}' is {value:.6g}: the largest weight is up to {read:.3g},"
+        " which no trained layer has",
+        about([layer], part, value=value, largest=read, expert=expert),
+        certainty=Certainty.LIKELY,
+        help="take the scale from an intact copy, or quantize this layer again",
     )
 
 

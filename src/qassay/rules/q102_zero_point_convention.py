@@ -159,7 +159,9 @@ def _constant(layer: Layer, stored: int, zeros: Histogram, shift: int | None) ->
     claim = layer.claim
     symmetric = claim is not None and claim.symmetric is True
     off = middle - read
-    if off == 0 or (not symmetric and (abs(off) != 1 or zeros.total < 64)):
+    # Of two bits, skewed weights may all have the zero point beside the middle.
+    by_chance = layer.bits < 3 or abs(off) != 1 or zeros.total < 64
+    if off == 0 or (not symmetric and by_chance):
         return None
     # The codes lie around the zero point as it is read: whatever it is, it is the right one.
     if shift == 0 and not symmetric:

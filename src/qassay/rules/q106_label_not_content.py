@@ -20,7 +20,8 @@ class LabelNotContent(ContainerRule, code="Q106", name="label-not-content"):
     said to be quantized and are floats, an index that is not in order where the configuration
     says that it is or that does not fill its groups, scales that are no powers of two where they
     are said to be. In NVFP4 a global scale is an error where the weights are impossible as it is
-    read (above 1,000 or below 0.000001) and possible by its reciprocal; of compressed-tensors,
+    read (above 1,000 or below 0.000001) and possible by its reciprocal, and a warning where they
+    are wholly impossible either way (above 1,000,000 or below 1e-12); of compressed-tensors,
     one of exactly 1 is an info, and a warning if all scales below it are subnormal. Scales of a
     quantized KV cache that are exactly 1 are an info. In GGUF, `general.file_type`, or else the
     file's name, is compared with the types in the blocks: it is wrong if less than a third of the

@@ -85,7 +85,8 @@ def _integers(recipe: Recipe, weights: Numbers) -> tuple[npt.NDArray[Any], ...]:
     else:
         low, high = grouped.min(axis=2).clip(max=0), grouped.max(axis=2).clip(min=0)
         scales = (high - low) / top
-        zeros = np.rint(-low / scales).clip(0, top)
+        zeros = np.rint(-low / np.where(scales > 0, scales, 1.0)).clip(0, top)
+    scales = np.where(scales > 0, scales, 1.0)  # a group of zeros
     codes = np.empty_like(weights)
     fitted = np.rint(grouped / scales[..., None]) + zeros[..., None]
     codes[:, order] = fitted.clip(0, top).reshape(rows, columns)
@@ -128,7 +129,7 @@ def _pack(recipe: Recipe, weights: Numbers) -> Parts:
     }
     if not recipe.get("symmetric"):
         shifted = (zeros + recipe.get("shift", 0)) & ((1 << bits) - 1)
-        parts["weight_zero_point"] = ("i32", pack(shifted, bits, axis=0))
+        parts["weight_zero_point"] = ("i32", pack(shifted.T, bits, axis=0))
     if recipe.get("order"):
         parts["weight_g_idx"] = ("i32", index)
     return parts
