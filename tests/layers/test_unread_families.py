@@ -151,3 +151,15 @@ def test_plain_integers_of_a_float_model_are_checked(
 ) -> None:
     code, document = run(write(tmp_path / "model", tensors, None))
     assert (code, document["verdict"]) == (0, "clean")
+
+
+def test_a_plain_cast_beside_something_else_is_checked(tmp_path: Path) -> None:
+    entries = [
+        (f"{NAME}.weight", "F8_E4M3", [64, 32], (BYTES & 0x3F).tobytes()),
+        (f"{NAME}.lora_A", "F16", [8, 32], halves(8, 32).tobytes()),
+    ]
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(write_safetensors(entries))
+    code, document = run(folder)
+    assert (code, document["verdict"]) == (0, "clean")

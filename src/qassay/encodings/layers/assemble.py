@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -22,6 +23,7 @@ _PAIRED = ("_blocks", "_scales", "_bias")
 _PLAIN_PARTS = frozenset({"weight", "bias"})
 _NARROW = frozenset({"F8_E4M3", "F8_E5M2", "I8", "U8"})
 _PACKED = frozenset({"I8", "U8", "I16", "U16", "I32", "U32"})
+_SCALING = re.compile("scale|scb|zero|min|max|quant|shape|norm|global|table", re.IGNORECASE)
 _TABLES = frozenset({"bias", "mask", "attn_mask", "causal_mask", "position_ids", "token_type_ids",
                      "relative_position_index"})  # fmt: skip
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0"})
@@ -97,8 +99,8 @@ def _assemble(container: Container) -> Assembly:
             continue
         claim = claims.of(module.name)
         fits = [fit for family in families if (fit := family.fit(module, claim)) is not None]
-        if not fits and _PLAIN_PARTS.issuperset(module.tensors):
-            continue  # 8 bits a weight and nothing beside them: a plain cast
+        if not fits and _is_cast(module, names):
+            continue
         chosen, reason = _choose(module, fits, claim, result.defects)
         if chosen is None:
             reasons.update({id(t): reason for t in module.tensors.values() if _part(t) in names})
@@ -118,6 +120,16 @@ def _assemble(container: Container) -> Assembly:
     order = {id(tensor): at for at, tensor in enumerate(container.tensors)}
     result.layers.sort(key=lambda layer: order[id(layer.codes)])
     return result
+
+
+def _is_cast(module: Module, names: set[str]) -> bool:
+    """Tell whether 8 bits a weight are a plain cast: nothing beside them may be a scale."""
+    beside = module.tensors.keys() - _PLAIN_PARTS
+    weight = module.tensors.get("weight")
+    floats = weight is not None and str(weight.type.label).startswith("F8_")
+    return not beside or (
+        floats and not any(part in names or _SCALING.search(part) for part in beside)
+    )
 
 
 def may_be_codes(tensor: StoredTensor) -> bool:
