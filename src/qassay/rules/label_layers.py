@@ -141,6 +141,8 @@ def _contradicted(layer: Layer, claim: LayerClaim) -> Iterator[tuple[str, str, s
     kind = kind or ("int" if layer.encoding.id.startswith("compressed.") else "float")
     if claim.kind is not None and claim.kind != kind:
         yield "type", claim.kind, f"{kind} codes ({layer.label})"
+    if "fnuz" in claim.format.lower() and layer.codes.type.label == "F8_E4M3":
+        yield "fmt", f"'{safe(claim.format, 40)}'", "F8_E4M3, whose bytes stand for twice as much"
     if claim.bits is not None and claim.bits != layer.bits:
         yield "bits", str(claim.bits), f"codes of {layer.bits} bits ({layer.label})"
 
