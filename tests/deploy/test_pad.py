@@ -401,3 +401,13 @@ def test_pieces_are_small(tmp_path, monkeypatch):
         if growth.axis is not None:
             assert max(piece.size for piece in pieces) <= max(1024, growth.tail.nbytes)
     container.close()
+
+
+@pytest.mark.parametrize("name", ["lm_head", "model.embed_tokens"])
+def test_codes_over_the_vocabulary_are_refused(document, tmp_path, name):
+    arrays = {key.replace(LAYER, name): one for key, one in
+              as_gptq(fixture("w4_n16"), 1).items()}  # fmt: skip
+    source = checkpoint(tmp_path / "a", arrays, GPTQ)
+    code, report = document("pad", source, tmp_path / "b", "--on", "sophgo:bm1684x")
+    assert (code, report["result"]["written"]) == (3, False)
+    assert report["result"]["refused"][0]["name"] == name

@@ -47,6 +47,10 @@ _BROKEN = frozenset({"Q001", "Q002", "Q003", "Q005", "Q007"})
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npz", ".h5")
 _HEADS = re.compile(r"(^|[._])(q|k|v)_proj$")
 _FUSED = re.compile(r"(qkv|gate_up|in_proj_(ba|qkvz?)|query_key_value|c_attn|kv_a_proj)")
+_VOCABULARY = {
+    "output": "its output is the vocabulary: padded logits of 0 would win over negative ones",
+    "embedding": "an embedding: its rows are looked up by number",
+}
 _VISION = re.compile(r"(^|\.)(visual|vision_tower|vision_model|vit)\.")
 
 
@@ -220,10 +224,10 @@ def _plan(assembly: Assembly, result: PadResult) -> None:
             continue
         matched = True
         module = assembly.modules[layer.module]
-        reason = "its output is the vocabulary: padded logits of 0 would win over negative ones"
+        role = role_of(f"{layer.module}.weight")
         _sort(result, layer.module, layer.label, (layer.rows, layer.columns),
               lambda target, layer=layer, module=module: grow_layer(layer, module, target),
-              reason if role_of(f"{layer.module}.weight") == "output" else "")  # fmt: skip
+              _VOCABULARY.get(role, ""))  # fmt: skip
     for stored in assembly.loose:
         name, _, part = stored.name.rpartition(".")
         if patterns and not _matches(name, patterns):
@@ -325,8 +329,8 @@ def _fill(source: Path, container: Container, folder: Path, result: PadResult) -
         elif entry.stat().st_size <= _LARGEST_COPY:
             shutil.copyfile(entry, folder / entry.name)
     crops = {layer.name: layer.crop() for layer in result.padded}
-    text = json.dumps(crops, indent=2, ensure_ascii=False)
-    (folder / CROPS).write_text(text + "\n", encoding="utf-8", errors="surrogatepass")
+    text = json.dumps(crops, indent=2)
+    (folder / CROPS).write_text(text + "\n", encoding="utf-8")
 
 
 Key = tuple[str, str]
@@ -363,7 +367,7 @@ def _write_index(old: Path, new: Path, total: int) -> None:
     metadata = index.get("metadata")
     if isinstance(metadata, dict) and "total_size" in metadata:
         metadata["total_size"] = total
-    new.write_text(json.dumps(index, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    new.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
 def shapes_of(layers: Sequence[PaddedLayer]) -> Iterator[tuple[PaddedLayer, int]]:
