@@ -66,7 +66,7 @@ def unit(values: Floats) -> Floats:
     """Return the unit in the last place of bf16 at each magnitude."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32) & 0x7F800000
     exponent: Floats = bits.view(np.float32)
-    return exponent * np.float32(2**-7)
+    return np.asarray(exponent * np.float32(2**-7), np.float32)
 
 
 @np.errstate(all="ignore")
@@ -74,7 +74,8 @@ def tolerance(y: Floats, p: Floats, bias: Floats | None, size: Floats) -> Floats
     """Return by how much each element may differ; `size` is |x| * rms(w), `[M, N]`."""
     most = np.maximum(np.abs(y), np.abs(p))
     allowed = unit(most) + size * np.float32(2**-19)
-    return allowed + (unit(most) if bias is None else unit(most + np.abs(bias)))
+    more = unit(most) if bias is None else unit(most + np.abs(bias))
+    return np.asarray(allowed + more, np.float32)
 
 
 @np.errstate(all="ignore")
@@ -121,10 +122,17 @@ def rounding_ratio(y: Floats, p: Floats, size: Floats, rows: Mask) -> float:
 
 @np.errstate(all="ignore")
 def explained(y: Floats, p: Floats, clean: Floats, size: Floats) -> float:
-    """Return the share of the difference from the clean output that a prediction explains."""
+    """Return the share of the difference from the clean output that a prediction explains.
+
+    The difference is what is left when the clean output is scaled as well as can be: otherwise
+    whatever makes outputs smaller would explain a half of any output that is unrelated.
+    """
     least = np.maximum(size, np.float32(1e-30))
-    rest = float(np.sum(np.square((y - p) / least, dtype=np.float64)))
-    whole = float(np.sum(np.square((y - clean) / least, dtype=np.float64)))
+    got, told, plain = (np.asarray(each / least, np.float64) for each in (y, p, clean))
+    power = float(np.sum(plain * plain))
+    factor = float(np.sum(plain * got)) / power if power > 0 else 0.0
+    rest = float(np.sum(np.square(got - told)))
+    whole = float(np.sum(np.square(got - factor * plain)))
     if not math.isfinite(whole) or not math.isfinite(rest) or whole <= 0:
         return 0.0
     return 1 - rest / whole

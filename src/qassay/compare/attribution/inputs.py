@@ -49,9 +49,10 @@ class Inputs:
         return self._norms
 
     @property
-    def nonzero(self) -> npt.NDArray[np.intp]:
+    def nonzero(self) -> Index:
         """How many features of each row are not zero."""
-        return np.count_nonzero(self.x, axis=1)
+        counts: Index = np.count_nonzero(self.x, axis=1)
+        return counts
 
     @property
     def exact(self) -> Mask:
@@ -89,7 +90,8 @@ class Inputs:
 
 
 def _away(values: Floats) -> Floats:
-    return np.copysign(np.floor(np.abs(values) + np.float32(0.5)), values).astype(np.float32)
+    done: Floats = np.copysign(np.floor(np.abs(values) + np.float32(0.5)), values)
+    return done.astype(np.float32)
 
 
 def spread_over(total: int, wanted: int) -> Index:

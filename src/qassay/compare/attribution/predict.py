@@ -8,32 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from qassay.compare.attribution.inputs import Inputs
-from qassay.compare.attribution.setup import Floats, Index, Setup
+from qassay.compare.attribution.setup import Floats, Index, Setup, quick_bf16
 from qassay.runtimes.sophgo.arithmetic import Model
 
 Prediction = tuple[Model, Floats]
 
 
-def quick_bf16(values: npt.NDArray[np.float32]) -> Floats:
-    """Return float32 rounded to bf16, ties to even; the fast way for values that are no NaN."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = bits >> 16
-    rounded &= 1
-    rounded += 0x7FFF
-    rounded += bits
-    rounded &= 0xFFFF0000
-    done: Floats = rounded.view(np.float32)
-    lost = np.isnan(values)
-    if lost.any():
-        done[lost] = np.nan
-    return done
-
-
-def bias_of(setup: Setup) -> Floats | None:
+def bias_of(setup: Setup, channels: Index | slice = slice(None)) -> Floats | None:
     """Return the bias as it enters the sum, None where none does."""
     if setup.bias is None or setup.bias_mode == "none":
         return None
-    bias = quick_bf16(setup.bias)
+    bias = quick_bf16(setup.bias[channels])
     return quick_bf16(bias * np.float32(2)) if setup.bias_mode == "doubled" else bias
 
 
@@ -58,8 +43,7 @@ def predict(
         fast: Add up in float32, for a first look.
     """
     which: Index | slice = slice(None) if channels is None else channels
-    scales = setup.scales if setup.exact_scales else quick_bf16(setup.scales)
-    weight = setup.weight(which, scales)
+    weight = setup.weight(which)
     x = inputs.values(setup.x_mode)
     if rows is not None:
         x = x[rows]
@@ -67,9 +51,7 @@ def predict(
         x = x[:, setup.x_columns]
     if not fast:
         x = x.astype(np.float64)
-    bias = bias_of(setup)
-    if bias is not None:
-        bias = bias[which]
+    bias = bias_of(setup, which)
     sums: dict[bool, npt.NDArray[np.floating]] = {}
     for model in models:
         product = sums.get(model.rounds_weight)
@@ -97,5 +79,6 @@ def weight_rms(setup: Setup, channels: Index | None = None) -> Floats:
     From what is stored, not from an error, so that a tolerance never grows with the fault.
     """
     which: Index | slice = slice(None) if channels is None else channels
-    weight = setup.weight(which, setup.scales)
-    return np.sqrt(np.einsum("nk,nk->n", weight, weight) / max(1, weight.shape[1]))
+    weight = setup.weight(which, stored=True)
+    power = np.einsum("nk,nk->n", weight, weight) / max(1, weight.shape[1])
+    return np.asarray(np.sqrt(power), np.float32)

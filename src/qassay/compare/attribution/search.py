@@ -1,0 +1,382 @@
+"""The search: what is clean, which single fault, which pair; and when to say nothing.
+
+Clean comes before single and single before pair. Names are `proven` only where the prediction
+equals the output and every other device that was tried trails by ten nats. What no name explains
+is said to be unexplained: there is no least bad guess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import permutations
+
+import numpy as np
+import numpy.typing as npt
+
+from qassay.compare.attribution import routes
+from qassay.compare.attribution.evidence import (
+    NATS,
+    Fit,
+    explained,
+    fit,
+    rounding_ratio,
+    tolerance,
+    unit,
+)
+from qassay.compare.attribution.inputs import Inputs, screening_rows, spread_over
+from qassay.compare.attribution.library import Edit
+from qassay.compare.attribution.predict import bias_of, predict, weight_rms
+from qassay.compare.attribution.setup import Floats, Index, Setup, quick_bf16
+from qassay.compare.attribution.verdict import Explanation, text_of
+from qassay.runtimes.sophgo.arithmetic import Model
+
+Mask = npt.NDArray[np.bool_]
+Edits = tuple[Edit, ...]
+
+_CHANNELS = 48
+_SURVIVORS = 16
+_NEAR = np.float32(2**-7)
+_PAIR_ELEMENTS = 48
+_PAIR_MOST = 60_000
+
+
+@dataclass(slots=True, eq=False)
+class Screen:
+    """A small part of the outputs, on which predictions are tried first.
+
+    Attributes:
+        rows: Which inputs.
+        channels: Which outputs.
+        y: The outputs there.
+        clean: What should be there.
+        size: |x| * rms(w) there.
+        known: Which of them count.
+        shares: Channels whose difference stands for that of all.
+    """
+
+    rows: Index
+    channels: Index
+    y: Floats
+    clean: Floats
+    size: Floats
+    known: Mask
+    shares: slice
+
+    def near(self, prediction: Floats, bias: Floats | None) -> float:
+        """Return the share of outputs that are near a prediction, whatever the arithmetic."""
+        with np.errstate(all="ignore"):
+            allowed = tolerance(self.y, prediction, bias, self.size) + self.size * _NEAR
+            good = (np.abs(self.y - prediction) <= allowed) & self.known
+        total = int(np.count_nonzero(self.known))
+        return float(np.count_nonzero(good)) / total if total else 0.0
+
+    def share(self, prediction: Floats) -> float:
+        """Return which share of the difference from clean a prediction explains."""
+        return explained(
+            np.where(self.known, self.y, self.clean)[:, self.shares],
+            np.where(self.known, prediction, self.clean)[:, self.shares],
+            self.clean[:, self.shares],
+            self.size[:, self.shares],
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Verified:
+    """A combination of faults, its prediction compared with every output.
+
+    Attributes:
+        edits: The faults; none for the clean setup.
+        setup: With them.
+        fits: By arithmetic.
+        exact: By arithmetic: share of equal outputs where nothing is added up; None: no such.
+        ratio: The least difference where something is, as a multiple of bf16's rounding.
+        models: Arithmetics under which it holds.
+    """
+
+    edits: Edits
+    setup: Setup
+    fits: dict[Model, Fit]
+    exact: float | None
+    ratio: float
+    models: tuple[Model, ...] = ()
+
+    @property
+    def best(self) -> Fit:
+        """The best of its fits."""
+        return max(self.fits.values(), key=lambda one: one.likelihood)
+
+
+@dataclass(slots=True, eq=False)
+class Search:
+    """The state of one search.
+
+    Attributes:
+        true: The Linear as it should be.
+        inputs: Rows that were run, finite.
+        y: What came out, `[M, N]`.
+        known: Which elements count.
+        models: Arithmetics to try.
+        edits: The single faults that were tried.
+        found: Those of them that survived the screen.
+    """
+
+    true: Setup
+    inputs: Inputs
+    y: Floats
+    known: Mask
+    models: tuple[Model, ...]
+    edits: list[Edit] = field(default_factory=list)
+    found: list[Verified] = field(default_factory=list)
+    size: Floats = field(init=False)
+    clean: dict[Model, Floats] = field(init=False)
+    base: Model = field(init=False)
+    screen: Screen = field(init=False)
+    looks: dict[str, tuple[float, float]] = field(default_factory=dict)
+    verified: dict[tuple[str, ...], Verified] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rms = weight_rms(self.true)
+        typical = float(np.sqrt(np.mean(np.square(rms, dtype=np.float64)))) if rms.size else 0.0
+        self.size = self.inputs.norms * np.maximum(rms, np.float32(typical))[None, :]
+        self.clean = dict(predict(self.true, self.inputs, self.models))
+        bias = bias_of(self.true)
+        self.base = max(
+            self.models,
+            key=lambda one: fit(self.y, self.clean[one], bias, self.size, self.known).likelihood,
+        )
+        self.screen = self._screen()
+
+    def _screen(self) -> Screen:
+        rows = screening_rows(self.inputs)
+        n = self.true.n
+        clean = self.clean[self.base]
+        gap = np.abs(np.where(self.known, self.y - clean, 0)) / np.maximum(self.size, 1e-30)
+        rng = np.random.default_rng(0)
+        some = np.sort(rng.permutation(n)[: _CHANNELS // 2])
+        rest = np.setdiff1d(np.arange(n), some)
+        worst = rest[np.argsort(-gap.sum(axis=0)[rest], kind="stable")[: _CHANNELS // 2]]
+        channels = np.concatenate([some, worst])
+        at = np.ix_(rows, channels)
+        return Screen(rows, channels, self.y[at], clean[at], self.size[at], self.known[at],
+                      slice(0, len(some)))  # fmt: skip
+
+    def verify(self, edits: Edits, setup: Setup) -> Verified:
+        """Compare a prediction with every output, under every arithmetic; results are kept."""
+        key = tuple(edit.id for edit in edits)
+        known = self.verified.get(key)
+        if known is not None:
+            return known
+        bias = bias_of(setup)
+        rms = weight_rms(setup)
+        size = self.inputs.norms * np.maximum(rms, np.sqrt(np.mean(np.square(rms))))[None, :]
+        fits: dict[Model, Fit] = {}
+        exact_rows = self.inputs.exact & (self.inputs.nonzero == 1)
+        dense = self.inputs.nonzero > 1
+        exact: float | None = None
+        ratio = np.inf
+        for model, p in predict(setup, self.inputs, self.models):
+            fits[model] = fit(self.y, p, bias, self.size, self.known)
+            if exact_rows.any():
+                same = (self.y == p) & self.known
+                here = int(np.count_nonzero(self.known[exact_rows]))
+                share = float(np.count_nonzero(same[exact_rows])) / max(1, here)
+                exact = share if exact is None else max(exact, share)
+            masked = np.where(self.known, p, self.y)
+            ratio = min(ratio, rounding_ratio(self.y, masked, size, dense))
+        done = Verified(edits, setup, fits, exact, ratio)
+        done.models = tuple(m for m, one in fits.items() if one.holds(1e-4 if edits else 1e-5))
+        self.verified[key] = done
+        return done
+
+    def clean_verified(self) -> Verified:
+        """Return how the true setup does."""
+        return self.verify((), self.true)
+
+    def singles(self, edits: Iterable[Edit]) -> list[Verified]:
+        """Screen single faults and return those that survived, compared with everything."""
+        looked: list[tuple[float, Edit, Setup]] = []
+        for edit in edits:
+            setup = edit.apply(self.true)
+            if setup is None:
+                continue
+            near, share = self.look(setup)
+            self.looks[edit.id] = near, share
+            looked.append((near, edit, setup))
+        looked.sort(key=lambda one: -one[0])
+        return [
+            self.verify((edit,), setup)
+            for place, (near, edit, setup) in enumerate(looked)
+            if near >= 0.9 or (place < 2 and near >= 0.5)
+        ]
+
+    def look(self, setup: Setup) -> tuple[float, float]:
+        """Return how near a prediction is on the screen, and what share it explains."""
+        screen = self.screen
+        _, p = next(iter(predict(setup, self.inputs, (self.base,), rows=screen.rows,
+                                 channels=screen.channels, fast=True)))  # fmt: skip
+        return screen.near(p, bias_of(setup, screen.channels)), screen.share(p)
+
+    def pairs(self, edits: Sequence[Edit]) -> tuple[list[Verified], int]:
+        """Try pairs of unlike faults; return what survived, and how many."""
+        usable = self._distinct(edits)
+        small = self._small()
+        hits: list[tuple[float, Edits, Setup]] = []
+        tried = 0
+        for one, two in permutations(usable, 2):
+            first, a, b = one[1], one[0], two[0]
+            if a.way == b.way:
+                continue
+            apart = not (first.edited & two[1].edited)
+            if apart and a.id > b.id:
+                continue  # they commute
+            setup = b.apply(first)
+            if setup is None or tried >= _PAIR_MOST:
+                continue
+            tried += 1
+            if small.near(self._on(setup, small), bias_of(setup, small.channels)) < 0.85:
+                continue
+            near, share = self.look(setup)
+            if near >= 0.9:
+                hits.append((share, (a, b), setup))
+        hits.sort(key=lambda hit: -hit[0])
+        return [self.verify(edits_, setup) for _, edits_, setup in hits[: 4 * _SURVIVORS]], tried
+
+    def _on(self, setup: Setup, screen: Screen) -> Floats:
+        return next(iter(predict(setup, self.inputs, (self.base,), rows=screen.rows,
+                                 channels=screen.channels, fast=True)))[1]  # fmt: skip
+
+    def _small(self) -> Screen:
+        """Return a part of the screen that nearly every wrong pair fails."""
+        screen = self.screen
+        nonzero = self.inputs.nonzero[screen.rows]
+        dense, single = np.flatnonzero(nonzero > 1), np.flatnonzero(nonzero == 1)
+        rows = np.concatenate([dense[spread_over(len(dense), 4)],
+                               single[spread_over(len(single), 4)],
+                               np.flatnonzero(nonzero == 0)[:1]])  # fmt: skip
+        wanted = max(6, -(-_PAIR_ELEMENTS // max(1, len(rows))))
+        columns = np.arange(min(wanted, len(screen.channels)))
+        at = np.ix_(rows, columns)
+        return Screen(screen.rows[rows], screen.channels[columns], screen.y[at], screen.clean[at],
+                      screen.size[at], screen.known[at], slice(None))  # fmt: skip
+
+    def _distinct(self, edits: Sequence[Edit]) -> list[tuple[Edit, Setup]]:
+        """Return the edits that show on the screen, one for each thing they show."""
+        seen: set[bytes] = {self._on(self.true, self.screen).tobytes()}
+        kept: list[tuple[Edit, Setup]] = []
+        for edit in edits:
+            setup = edit.apply(self.true)
+            if setup is None:
+                continue
+            shown = self._on(setup, self.screen).tobytes()
+            if shown not in seen:
+                seen.add(shown)
+                kept.append((edit, setup))
+        return kept
+
+    def proposals(self) -> list[Edit]:
+        """Return what the parametric routes propose."""
+        clean = self.clean[self.base]
+        return list(routes.fitted(self.true, self.inputs, self.y, clean, self.known))
+
+    def refined(self, edits: Sequence[Edit], most: int = 6) -> list[Verified]:
+        """Return the single faults that explain most, each with a fitted one on top of it."""
+        ranked = sorted(edits, key=lambda edit: -self.looks.get(edit.id, (0.0, 0.0))[1])
+        found = []
+        for edit in ranked[:most]:
+            first = edit.apply(self.true)
+            if first is None or edit.free:
+                continue
+            near = dict(predict(first, self.inputs, (self.base,)))[self.base]
+            proposed = routes.fitted(first, self.inputs, self.y, near, self.known, swaps=False)
+            for more in proposed:
+                setup = more.apply(first)
+                if setup is not None and self.look(setup)[0] >= 0.9:
+                    found.append(self.verify((edit, more), setup))
+        return found
+
+    def enough(self, found: Verified) -> bool:
+        """Whether outputs hold twice the bits that were fitted to them."""
+        free = sum(edit.free for edit in found.edits)
+        if free <= 0:
+            return True
+        clean = self.clean[self.base]
+        told = 8.0 * float(np.count_nonzero((self.y != clean) & self.known))
+        rows = len(np.unique(self.inputs.x[self.inputs.nonzero > 0], axis=0))
+        return told >= 2 * free and (free <= 16 or rows >= 3)
+
+    def holding(self, found: Iterable[Verified]) -> list[Explanation]:
+        """Return the devices that hold, the likeliest first, those within ten nats of it."""
+        good = [one for one in found if one.models and self.enough(one)]
+        if not good:
+            return []
+        good.sort(key=lambda one: (-one.best.likelihood, _rank(one.edits)))
+        top = good[0].best.likelihood
+        near = [one for one in good if top - one.best.likelihood < NATS]
+        return merged(near)
+
+
+def _rank(edits: Edits) -> tuple[int, float, int]:
+    """Return how simple a name is: fewer faults, nothing fitted, the output before components."""
+    order = {"y": 0, "b": 1, "z": 2, "s": 3, "sz": 4, "q": 5, "x": 6}
+    last = max((order.get(edit.component, 7) for edit in edits), default=0)
+    return len(edits), sum(edit.free for edit in edits), last
+
+
+def merged(found: Sequence[Verified]) -> list[Explanation]:
+    """Return one explanation for each device, whatever it is called."""
+    groups: dict[bytes, list[Verified]] = {}
+    for one in found:
+        groups.setdefault(signature(one.setup, one.models), []).append(one)
+    done = []
+    for members in groups.values():
+        members.sort(key=lambda one: _rank(one.edits))
+        first = members[0]
+        texts = dict.fromkeys(text_of(one.edits) for one in members[1:])
+        texts.pop(text_of(first.edits), None)
+        done.append(Explanation(first.edits, tuple(texts), first.models, first.best))
+    return _families(done)
+
+
+def _families(devices: list[Explanation]) -> list[Explanation]:
+    """Return one explanation for variants of one fault that these outputs cannot part."""
+    kept: dict[tuple[str, ...], Explanation] = {}
+    for one in devices:
+        key = tuple(sorted(edit.kind for edit in one.edits))
+        first = kept.setdefault(key, one)
+        if first is not one:
+            variants = (*first.variants, one.text)
+            kept[key] = replace(first, variants=variants)
+    return list(kept.values())
+
+
+def signature(setup: Setup, models: tuple[Model, ...]) -> bytes:
+    """Return what two setups share exactly if they give the same output for every input."""
+    digest = hashlib.blake2b(digest_size=16)
+    weight = setup.weight()
+    if models and all(model.rounds_weight for model in models):
+        weight = quick_bf16(weight)
+    if setup.x_columns is not None:
+        moved = np.empty_like(weight)
+        moved[:, setup.x_columns] = weight
+        weight = moved
+    digest.update(np.ascontiguousarray(weight + np.float32(0)).tobytes())
+    bias = bias_of(setup)
+    if bias is not None and bias.any():
+        digest.update(setup.bias_mode.replace("doubled", "once").encode() + bias.tobytes())
+    digest.update(setup.x_mode.encode())
+    return digest.digest()
+
+
+def same_outputs(a: Floats, b: Floats) -> bool:
+    """Whether two predictions are equal, NaN to NaN."""
+    return bool(np.array_equal(a, b, equal_nan=True))
+
+
+def off_channels(y: Floats, clean: Floats, size: Floats, known: Mask) -> int:
+    """Return how many channels differ by more than rounding from what should be there."""
+    with np.errstate(all="ignore"):
+        allowed = size * np.float32(2**-6) + unit(np.maximum(np.abs(y), np.abs(clean)))
+        off = (np.abs(y - clean) > allowed) & known
+    return int(np.count_nonzero(off.any(axis=0)))
