@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 from qassay.compare import names
+from qassay.compare.cost.pairs import Floats, compare_cost, is_float
 from qassay.compare.direct import Sides, differ
 from qassay.compare.entries import Entries, Match, entries_of, matches
 from qassay.compare.facts import Alone, Comparison, Pair, Transformation
@@ -51,7 +52,7 @@ def compare_containers(a: Container, b: Container, progress: Progress | None = N
     one, two = entries_of(a), entries_of(b)
     found = Comparison((a.path, b.path), metadata=metadata_differences(a, b))
     context = Context(one.gguf != two.gguf, heads_of(a, b))
-    known = Known(one)
+    known = Known(one, two)
     for match in matches(one, two):
         if match.a is None or match.b is None:
             _alone(found, match, one, two)
@@ -106,13 +107,16 @@ def compare_entries(match: Match, context: Context, known: Known) -> Pair:
     if reason:
         pair.relation, pair.reason = "not-compared", reason
         pair.transformations, pair.difference = (), None
+        pair.cost, pair.undone, pair.faults = None, None, []
     return pair
 
 
 def _compare(a: Entry, b: Entry, pair: Pair, context: Context, known: Known) -> None:
     """Fill in what became of two entries of one kind."""
     q_or_k = any(part in pair.name for part in _ROTATED)
-    if not isinstance(a, Plain) or not isinstance(b, Plain):
+    if is_quantized(a) != is_quantized(b):
+        _compare_cost(a, b, pair, context, known, q_or_k=q_or_k)
+    elif not isinstance(a, Plain) or not isinstance(b, Plain):
         _compare_weights(a, b, pair, context, known, q_or_k=q_or_k)  # type: ignore[arg-type]
     elif _squeezed(a.shape) != _squeezed(b.shape):
         _other_shape(pair, a.shape, b.shape)
@@ -120,6 +124,23 @@ def _compare(a: Entry, b: Entry, pair: Pair, context: Context, known: Known) -> 
         heads = context.heads if q_or_k and context.converted else ()
         norm = context.converted and "norm" in pair.name
         compare_plain(a, b, pair, heads=heads, norm=norm)
+
+
+def _compare_cost(
+    a: Entry, b: Entry, pair: Pair, context: Context, known: Known, *, q_or_k: bool
+) -> None:
+    """Measure a quantized weight against a float one; the float side is the reference."""
+    plain, weight = (a, b) if isinstance(a, Plain) else (b, a)
+    assert isinstance(plain, Plain)  # noqa: S101 - one of both is
+    assert not isinstance(weight, (Plain, Unread))  # noqa: S101
+    if _squeezed(plain.shape) != _squeezed(weight.shape):
+        _other_shape(pair, a.shape, b.shape)  # type: ignore[union-attr]
+        return
+    if plain is b:
+        pair.notes.append("the second side is float: the first was measured against it")
+    floats, name = known.floats(0 if plain is a else 1), pair.name if plain is a else pair.tensor
+    heads = context.heads if q_or_k else ()
+    compare_cost(plain, weight, pair, floats, name, heads, converted=context.converted and q_or_k)
 
 
 def _nbytes(entry: Entry) -> int:
@@ -134,12 +155,10 @@ def _incomparable(a: Entry, b: Entry) -> str:
     for entry in (a, b):
         if isinstance(entry, Unread):
             return entry.reason
-    if is_quantized(a) != is_quantized(b):
-        first, second = label_of(a), label_of(b)
-        return (
-            f"one side is plain and the other quantized ({first} against {second});"
-            " what quantizing cost is not measured by this version"
-        )
+    for entry in (a, b):
+        if isinstance(entry, Plain) and is_quantized(a) != is_quantized(b) and not is_float(entry):
+            first, second = label_of(a), label_of(b)
+            return f"one side holds integers and the other is quantized ({first}, {second})"
     return ""
 
 
@@ -188,9 +207,17 @@ def _compare_weights(
 class Known:
     """The first side's weights by what their first rows hold, looked up when one is different."""
 
-    def __init__(self, entries: Entries) -> None:
+    def __init__(self, entries: Entries, others: Entries | None = None) -> None:
         self._entries = entries
+        self._sides = (entries, entries if others is None else others)
+        self._floats: dict[int, Floats] = {}
         self._by_rows: Mapping[bytes, list[tuple[str, Weight]]] | None = None
+
+    def floats(self, side: int) -> Floats:
+        """Return the float tensors of one side."""
+        if side not in self._floats:
+            self._floats[side] = Floats(self._sides[side].by_name)
+        return self._floats[side]
 
     def holds(self, weight: Weight, name: str) -> str:
         """Return the name of another weight that is equal to this one, or ""."""

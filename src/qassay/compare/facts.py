@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qassay.compare.cost.facts import Cost
 
 PARTS = ("codes", "zeros", "scales", "minimums")
 
@@ -35,6 +38,31 @@ class Transformation:
             "text": self.text,
             "data": self.data,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something wrong with a quantized weight that no transformation undoes.
+
+    Attributes:
+        code: The rule that reports it.
+        kind: `hidden`, `columns-lost`, `one-sided-group`, `unexplained`, ...
+        text: What, in words, with its numbers.
+        count: How many weights, rows or columns.
+        row: Where first, None where that says nothing.
+        column: The same.
+        severe: Whether it is an error even where its rule warns.
+        data: The numbers.
+    """
+
+    code: str
+    kind: str
+    text: str
+    count: int = 1
+    row: int | None = None
+    column: int | None = None
+    severe: bool = False
+    data: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -121,8 +149,12 @@ class Pair:
         path: File of the second side's.
         encodings: How each side keeps it.
         shape: Logical shape of the first side's.
-        relation: `equal`, `equal-up-to`, `different` or `not-compared`.
+        relation: `equal`, `quantized`, `equal-up-to`, `different` or `not-compared`; `quantized`:
+            one is float and the other what its scheme should make of it.
         transformations: What turns one into the other.
+        cost: The error against the float side; None where both are quantized, or equal.
+        undone: The same once the transformations are undone.
+        faults: What is wrong with it beside.
         difference: How they differ as they are; None where that was not looked at.
         other: The tensor of the first side that the second side's really is.
         reason: Why they were not compared.
@@ -138,6 +170,9 @@ class Pair:
     relation: str = "equal"
     transformations: tuple[Transformation, ...] = ()
     difference: Difference | None = None
+    cost: Cost | None = None
+    undone: Cost | None = None
+    faults: list[Fault] = field(default_factory=list)
     other: str = ""
     reason: str = ""
     notes: list[str] = field(default_factory=list)
@@ -155,6 +190,10 @@ class Pair:
         }
         if self.relation not in ("equal", "not-compared") and self.difference is not None:
             told["difference"] = self.difference.to_dict()
+        if self.cost is not None:
+            told["cost"] = self.cost.to_dict()
+        if self.undone is not None:
+            told["cost_once_undone"] = self.undone.to_dict()
         if self.other:
             told["weights_of"] = self.other
         if self.reason:
@@ -196,13 +235,13 @@ class Comparison:
 
     @property
     def relation(self) -> str:
-        """The worst of all pairs; `equal` only where all was compared."""
+        """The worst of all pairs; `equal` and `quantized` only where all was compared."""
         relations = {pair.relation for pair in self.pairs}
         if self.alone:
             relations.add("different")
         if self.incomplete:
             relations.add("not-compared")
-        for word in ("different", "equal-up-to", "not-compared"):
+        for word in ("different", "equal-up-to", "not-compared", "quantized"):
             if word in relations:
                 return word
         return "equal" if self.pairs else "not-compared"

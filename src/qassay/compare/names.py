@@ -68,6 +68,9 @@ COMPUTED = re.compile(
 )
 """Tables that follow from the configuration; only one side may keep them."""
 
+MASK = re.compile(r"mask", re.IGNORECASE)
+"""Tables in which infinities are meant."""
+
 _BLOCK = re.compile(r"^blk\.(\d+)\.(.+)$")
 _LAYER = re.compile(r"^(?:.*\.)?layers\.(\d+)\.(.+)$")
 _OTHER_TOWER = re.compile(r"(^|\.)(vision|visual|audio|vision_tower|multi_modal_projector)[._]")

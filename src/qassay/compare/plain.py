@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qassay.compare import names
+from qassay.compare.cost.floats import explain_floats
+from qassay.compare.cost.judge import nonfinite_faults
 from qassay.compare.direct import is_reciprocal
 from qassay.compare.facts import Difference, Pair, PartCount, Transformation
 from qassay.compare.forms import plain_zero, same
@@ -33,6 +36,7 @@ def compare_plain(
     """
     found = Difference()
     count = found.parts.setdefault("values", PartCount())
+    odd = [0, 0, 0]
     columns = a.shape[-1] if a.shape else 1
     ways = {"rounded": a.encoding.kind == b.encoding.kind == "float" and a.encoding != b.encoding,
             "plus one": norm and a.encoding.kind == b.encoding.kind == "float"}  # fmt: skip
@@ -40,6 +44,7 @@ def compare_plain(
         stop = min(start + SLAB, a.size)
         one, two = a.read(start, stop), b.read(start, stop)
         off = ~_alike(one, two, inverse=a.inverse or b.inverse)
+        _count_nonfinite(odd, one, two)
         count.of += off.size
         if ways["rounded"]:
             ways["rounded"] = _is_rounded(one, two, a, b)
@@ -51,6 +56,8 @@ def compare_plain(
     found.weights = PartCount(count.different, count.of)
     if a.inverse or b.inverse:
         pair.notes.append("a divisor on one side and a multiplier on the other; compared as such")
+    if not names.MASK.search(pair.name):
+        pair.faults += nonfinite_faults(odd, count.of)
     if not count.different:
         return
     pair.difference = found
@@ -73,6 +80,19 @@ def compare_plain(
         pair.transformations = (told,)
     else:
         pair.relation = "different"
+        if a.encoding.kind == b.encoding.kind == "float" and not (a.inverse or b.inverse):
+            explain_floats(a, b, pair)
+
+
+def _count_nonfinite(odd: list[int], one: npt.NDArray[Any], two: npt.NDArray[Any]) -> None:
+    """Count values that are finite on the second side alone, on the first alone, on neither."""
+    if one.dtype.kind != "f" or two.dtype.kind != "f":
+        return
+    first, second = np.isfinite(one), np.isfinite(two)
+    if first.all() and second.all():
+        return
+    for at, which in enumerate((~first & second, first & ~second, ~first & ~second)):
+        odd[at] += int(np.count_nonzero(which))
 
 
 def _alike(one: npt.NDArray[Any], two: npt.NDArray[Any], *, inverse: bool) -> npt.NDArray[np.bool_]:

@@ -55,37 +55,40 @@ def digests(values: npt.NDArray[Any]) -> Keys:
     return np.frombuffer(joined, f"V{_DIGEST}")
 
 
-class _Columns:
+class ColumnHashes:
     """Adds up a linear hash of each column: 128 bits, whatever the number of rows."""
 
     def __init__(self) -> None:
         self._sums: npt.NDArray[np.uint64] | None = None
 
     def add(self, values: npt.NDArray[Any], start: int) -> None:
-        words = _words(values)
+        """Add rows, the first of which is row `start`."""
+        words = patterns(values)
         rows = np.arange(start, start + words.shape[0], dtype=np.uint64)
-        sums = np.stack([_spread(rows, lane) @ words for lane in (0, 1)], axis=1)
+        sums = np.stack([mixed(rows, lane) @ words for lane in (0, 1)], axis=1)
         self._sums = sums if self._sums is None else self._sums + sums
 
     def keys(self) -> Keys:
+        """Return the hash of each column."""
         assert self._sums is not None  # noqa: S101 - a weight has rows
         return np.ascontiguousarray(self._sums).view("V16")[:, 0]
 
 
-def _words(values: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    patterns = plain_zero(values)
-    unsigned = np.ascontiguousarray(patterns).view(f"u{patterns.dtype.itemsize}")
+def patterns(values: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Return values as unsigned integers that are equal where `forms.same` says so."""
+    clean = plain_zero(values)
+    unsigned = np.ascontiguousarray(clean).view(f"u{clean.dtype.itemsize}")
     return np.asarray(unsigned, np.uint64)
 
 
-def _spread(rows: npt.NDArray[np.uint64], lane: int) -> npt.NDArray[np.uint64]:
+def mixed(rows: npt.NDArray[np.uint64], lane: int) -> npt.NDArray[np.uint64]:
     """Return a pseudo-random number for each row (the finisher of SplitMix64)."""
-    mixed: npt.NDArray[np.uint64] = (rows * np.uint64(2) + np.uint64(lane + 1)) * np.uint64(
+    found: npt.NDArray[np.uint64] = (rows * np.uint64(2) + np.uint64(lane + 1)) * np.uint64(
         0x9E3779B97F4A7C15
     )
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(mixed ^ (mixed >> np.uint64(31)), np.uint64)
+    found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(found ^ (found >> np.uint64(31)), np.uint64)
 
 
 def sketch(sides: Sides, *, spread: bool) -> tuple[Sketch, Sketch]:
@@ -98,7 +101,7 @@ def sketch(sides: Sides, *, spread: bool) -> tuple[Sketch, Sketch]:
     """
     made = (Sketch(), Sketch())
     rows: tuple[dict[str, list[Keys]], ...] = ({}, {})
-    columns: tuple[dict[str, _Columns], ...] = ({}, {})
+    columns: tuple[dict[str, ColumnHashes], ...] = ({}, {})
     for start, *forms in sides.pieces():
         for at, form in enumerate(forms):
             taken: Form = form.spread() if spread else form
@@ -109,7 +112,7 @@ def sketch(sides: Sides, *, spread: bool) -> tuple[Sketch, Sketch]:
                 if part is None:
                     continue
                 rows[at].setdefault(name, []).append(digests(plain_zero(part)))
-                columns[at].setdefault(name, _Columns()).add(part, start)
+                columns[at].setdefault(name, ColumnHashes()).add(part, start)
     for at, each in enumerate(made):
         each.rows = {name: np.concatenate(parts) for name, parts in rows[at].items()}
         each.columns = {name: summed.keys() for name, summed in columns[at].items()}

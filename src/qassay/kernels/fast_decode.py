@@ -22,7 +22,7 @@ from qassay.kernels.loads import load_u16
 
 
 @helper
-def _scale(raw, at, place, table):
+def scale_at(raw, at, place, table):
     if place[1] == 2:
         return table[load_u16(raw, at + place[0])]
     if place[1] == 1:
@@ -41,9 +41,9 @@ def _decode(
     mins = np.empty(groups, np.uint8)
     for block in range(n):
         at = block * stride
-        scale = _scale(raw, at, d, d_table) if d[1] else np.float32(1)
-        added = _scale(raw, at, offset, offset_table)
-        dmin = _scale(raw, at, minimum, minimum_table)
+        scale = scale_at(raw, at, d, d_table) if d[1] else np.float32(1)
+        added = scale_at(raw, at, offset, offset_table)
+        dmin = scale_at(raw, at, minimum, minimum_table)
         unpack(raw, at, q, codes)
         if sc_table.size:
             unpack(raw, at, sc, scales)
@@ -97,7 +97,7 @@ def _sub_scales(encoding: type[BlockEncoding]) -> tuple[Strips, Floats]:
 
 
 @per_encoding
-def _arguments(encoding: type[BlockEncoding]) -> tuple[Any, ...]:
+def arguments_of(encoding: type[BlockEncoding]) -> tuple[Any, ...]:
     return (
         encoding.group,
         encoding.block,
@@ -114,6 +114,6 @@ def dequantize(raw: Bytes, encoding: type[BlockEncoding]) -> Floats:
     """Decode stored blocks `[n * block_bytes]` to float32 `[n * block]`, as the reference does."""
     n = raw.size // encoding.block_bytes
     out = np.empty(n * encoding.block, np.float32)
-    arguments: list[Any] = [raw, n, encoding.block_bytes, *_arguments(encoding), out]
+    arguments: list[Any] = [raw, n, encoding.block_bytes, *arguments_of(encoding), out]
     _decode(*arguments)
     return out

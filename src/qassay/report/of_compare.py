@@ -22,6 +22,7 @@ _KEYS = 20
 
 _RELATIONS = {
     "equal": "equal: the same codes, zero points and scales, whatever the packing",
+    "quantized": "what quantizing should cost, and no more",
     "equal-up-to": "equal up to what is named below",
     "different": "different",
     "not-compared": "not compared, or not all of it",
@@ -90,7 +91,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
 def _relation(comparison: Comparison) -> Iterator[str]:
     yield _RELATIONS[comparison.relation]
     seen = Counter(pair.relation for pair in comparison.pairs)
-    for word in ("equal", "equal-up-to", "different", "not-compared"):
+    for word in ("equal", "quantized", "equal-up-to", "different", "not-compared"):
         if seen[word]:
             yield f"{count(seen[word], 'tensor')} {word}"
     if comparison.alone:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from qassay.core.finding import Finding, Location
+from qassay.core.finding import Finding, Location, Severity
 from qassay.core.text import safe
 from qassay.rules.base import ComparisonRule, share_of
 
 if TYPE_CHECKING:
-    from qassay.compare.facts import Comparison, Pair
+    from qassay.compare.facts import Comparison, Fault, Pair
 
 
 class TransformationRule(ComparisonRule):
@@ -22,8 +22,7 @@ class TransformationRule(ComparisonRule):
             for told in pair.transformations:
                 if told.code == self.code:
                     yield self.finding(
-                        f"{told.text}; with that undone the weight is equal to"
-                        f" '{safe(pair.name)}' of the first model{_cost(pair)}",
+                        f"{told.text}; {_undone(pair)}",
                         path=pair.path,
                         tensor=pair.tensor,
                         field=", ".join(told.parts) or None,
@@ -31,6 +30,47 @@ class TransformationRule(ComparisonRule):
                         locations=first_place(pair),
                         data={"kind": told.kind, "parts": list(told.parts), **told.data},
                     )
+
+
+class FaultRule(ComparisonRule):
+    """A rule that reports each fault of a quantized weight that carries its code."""
+
+    def check(self, comparison: Comparison) -> Iterator[Finding]:
+        """Yield one finding for each fault of a weight."""
+        for pair in comparison.pairs:
+            for fault in pair.faults:
+                if fault.code == self.code:
+                    yield self.finding(
+                        fault.text,
+                        path=pair.path,
+                        tensor=pair.tensor,
+                        severity=Severity.ERROR if fault.severe else None,
+                        count=max(1, fault.count),
+                        locations=_placed(fault),
+                        data={"kind": fault.kind, "source": pair.name, **fault.data},
+                    )
+
+
+def _placed(fault: Fault) -> tuple[Location, ...]:
+    if fault.row is None and fault.column is None:
+        return ()
+    return (Location(row=fault.row, column=fault.column),)
+
+
+def _undone(pair: Pair) -> str:
+    name = safe(pair.name)
+    if pair.cost is None or pair.undone is None:
+        return f"with that undone the weight is equal to '{name}' of the first model{_cost(pair)}"
+    before, after = pair.cost, pair.undone
+    if not before.gridded:
+        return (
+            f"the RMSE against '{name}' of the first model is {before.rmse:.3g}, with that undone"
+            f" {after.rmse:.3g}"
+        )
+    return (
+        f"with that undone the error against '{name}' of the first model is {after.ratio:.2g} times"
+        f" what the scheme should cost, as it is {before.ratio:.3g} times"
+    )
 
 
 def _count(pair: Pair) -> int:

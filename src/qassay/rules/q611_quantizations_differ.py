@@ -53,7 +53,7 @@ class QuantizationsDiffer(ComparisonRule, code="Q611", name="quantizations-diffe
     def check(self, comparison: Comparison) -> Iterator[Finding]:
         """Yield one finding for each such pair."""
         for pair in comparison.pairs:
-            if pair.relation != "different" or pair.other:
+            if pair.relation != "different" or pair.other or pair.faults:
                 continue
             found = pair.difference
             yield self.finding(

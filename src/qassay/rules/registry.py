@@ -39,8 +39,15 @@ OF_TARGETS = ("Q501", "Q502", "Q503", "Q504", "Q505", "Q506")
 OF_RUNTIMES = ("Q701", "Q702", "Q703", "Q704")
 """Rules that have something to say only of a runtime (`fit`, `check --on`)."""
 
-OF_COMPARISONS = ("Q603", "Q604", "Q605", "Q606", "Q610", "Q611", "Q612", "Q613")
+OF_COMPARISONS = ("Q601", "Q602", "Q603", "Q604", "Q605", "Q606", "Q608", "Q610", "Q611", "Q612",
+                  "Q613", "Q617")  # fmt: skip
 """Rules that have something to say only of two models (`compare`): a check does not run them."""
+
+OF_DIAGNOSES = ("Q607", "Q609", "Q614", "Q615", "Q616", "Q801", "Q803")
+"""Rules that have something to say only of a device's outputs (`diagnose`)."""
+
+NAMED_BY_DIAGNOSES = ("Q603", "Q604", "Q605", "Q606", "Q608", "Q610", "Q613", *OF_DIAGNOSES)
+"""Rules that `diagnose` asks: those, and the ones whose faults a device may have as well."""
 
 
 @cache
