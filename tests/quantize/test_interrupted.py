@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from qassay.encodings.registry import open_with_encodings
+from qassay.run.options import CheckOptions
 
 OUT = Path("out.gguf")
 
@@ -102,3 +107,96 @@ def test_a_failure_in_the_middle_removes_the_unfinished_file(run, source, monkey
     result = run(source, OUT, "--to", "Q8_0", "-j", 2, code=2)
     assert "internal error: ZeroDivisionError" in result.stderr
     assert listing() == ["one.safetensors"]
+
+
+def interrupted_at(line: int, work) -> bool:
+    """Run `work`, interrupted before the line of `new_file` that is run as number `line`."""
+    seen = 0
+
+    def trace(frame, event, _):
+        nonlocal seen
+        if not frame.f_code.co_filename.endswith("new_file.py"):
+            return None
+        if event == "line":
+            seen += 1
+            if seen == line:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_interrupted_between_any_two_lines(one_tensor, weights, overwrite):
+    from qassay.run import quantize as module
+    from qassay.run.quantize_plan import Wish, plan
+
+    source = open_with_encodings(one_tensor(weights(2, 32)))
+    wish = Wish.parse("ggml", "Q8_0")
+    options = module.QuantizeOptions(wish, overwrite=overwrite, check=CheckOptions(jobs=1))
+    planned = plan(source, wish)
+
+    def work():
+        module._write(planned, (), Path(OUT).resolve(), options)
+
+    work()
+    finished = digest(OUT)
+    OUT.unlink()
+    line, whole = 1, 0
+    while interrupted_at(line, work):
+        assert set(listing()) <= {"one.safetensors", "out.gguf"}, line
+        if OUT.exists():
+            assert digest(OUT) == finished
+            OUT.unlink()
+            whole += 1
+        line += 1
+    assert line > 40
+    assert whole >= 1  # the last lines come after the file got its name
+
+
+def test_a_source_cut_short_after_its_check(document, source, monkeypatch):
+    from qassay.run import quantize as module
+
+    real = module.pairs_of
+
+    def cut(*arguments):
+        pairs = real(*arguments)
+        os.truncate(source, source.stat().st_size // 2)
+        return pairs
+
+    monkeypatch.setattr(module, "pairs_of", cut)
+    made = document(source, OUT, "--to", "Q8_0", code=3)
+    assert made["verdict"] == "incomplete"
+    assert made["result"]["quantize"]["written"] is False
+    assert made["coverage"]["checked"] == 0
+    [skipped] = made["coverage"]["skipped"]
+    assert skipped["name"] == "a.weight"
+    assert "could be checked, and not be read again" in skipped["reason"]
+    assert [each["code"] for each in made["findings"]] == ["Q901"]
+    assert listing() == ["one.safetensors"]
+
+
+def test_another_run_was_faster(run, source, monkeypatch):
+    from qassay.run import quantize as module
+
+    real = module.converted
+
+    def taken(*arguments):
+        yield from real(*arguments)
+        OUT.write_bytes(b"another's")
+
+    monkeypatch.setattr(module, "converted", taken)
+    result = run(source, OUT, "--to", "Q8_0", code=2)
+    assert "made a file of this name meanwhile" in result.stderr
+    assert "--force" in result.stderr
+    assert "folder" not in result.stderr
+    assert OUT.read_bytes() == b"another's"
+    assert listing() == ["one.safetensors", "out.gguf"]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import qassay
+from qassay.core.errors import UsageError
 from qassay.run.model import Model
 from qassay.run.quantize import QuantizeOptions, quantize
 from qassay.run.quantize_plan import Wish
@@ -139,7 +140,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(floats, monkeypatch):
         commit(self)
 
     monkeypatch.setattr(gguf_out.GgufWriter, "_commit", meanwhile)
-    with pytest.raises(Exception, match="exists"):
+    with pytest.raises(UsageError, match="made a file of this name meanwhile"):
         quantize(floats, OUT, QuantizeOptions(Wish.parse("ggml", "Q8_0")))
     assert OUT.read_bytes() == b"theirs"
     assert listing() == ["floats.safetensors", "out.gguf"]

@@ -72,6 +72,12 @@ def check_destination(path: Path, sources: Iterable[Path], *, overwrite: bool) -
 
 def refusal(error: OSError, path: Path) -> UsageError:
     """Return the error that tells a user why the new file cannot be written."""
+    if isinstance(error, FileExistsError):
+        return UsageError(
+            "another program made a file of this name meanwhile",
+            path=safe(path.name),
+            hint="name another file, or say --force to replace it; nothing was left behind",
+        )
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return UsageError(
         f"the new file cannot be written: {error.strerror or error}",
@@ -93,6 +99,16 @@ class TensorFile:
         overwrite: Whether a file of that name is replaced.
 
     Every method raises `UsageError` when the file cannot be written, a full disk included.
+
+    An interrupt can come between any two lines, those at the ends of `__enter__` and `__exit__`
+    included, where no `with` calls anything any more. So whoever writes says:
+
+        writer = TensorFile(...)
+        try:
+            with writer:
+                writer.write(...)
+        finally:
+            writer.discard()
     """
 
     def __init__(
@@ -132,10 +148,10 @@ class TensorFile:
             for piece in self._header:
                 self._stream.write(piece)
         except OSError as error:
-            self._abandon()
+            self.discard()
             raise refusal(error, self._path) from error
         except BaseException:
-            self._abandon()
+            self.discard()
             raise
         return self
 
@@ -163,15 +179,15 @@ class TensorFile:
         trace: TracebackType | None,
     ) -> None:
         if kind is not None:
-            self._abandon()
+            self.discard()
             return
         try:
             self._commit()
         except OSError as failure:
-            self._abandon()
+            self.discard()
             raise refusal(failure, self._path) from failure
         except BaseException:
-            self._abandon()
+            self.discard()
             raise
 
     def _padding(self, length: int) -> int:
@@ -215,8 +231,11 @@ class TensorFile:
         else:
             self._temporary.unlink()
 
-    def _abandon(self) -> None:
-        """Remove what was written; it is on the way out already, so nothing more may fail."""
+    def discard(self) -> None:
+        """Remove what was written unless it has its name already; may be called at any time.
+
+        It is on the way out already, so nothing more may fail.
+        """
         if self._stream is not None:
             with contextlib.suppress(OSError):
                 self._stream.close()

@@ -259,9 +259,13 @@ class _Safetensors:
             data.append((old, array))
         metadata = self._container.metadata
         texts = {key: text for key, text in metadata.items() if isinstance(text, str)}
-        with SafetensorsWriter(target, new, texts) as writer:
-            for old, array in data:
-                writer.write(_flat(old, array))
+        writer = SafetensorsWriter(target, new, texts)
+        try:
+            with writer:
+                for old, array in data:
+                    writer.write(_flat(old, array))
+        finally:
+            writer.discard()
 
     def close(self) -> None:
         self._container.close()

@@ -351,13 +351,17 @@ def _write_part(path: Path, part: Container, grown: dict[Key, Growth], watch: Wa
         for one in part.tensors
     ]
     metadata = {key: text for key, text in part.metadata.items() if isinstance(text, str)}
-    with SafetensorsWriter(path, new, metadata) as writer:
-        for one in part.tensors:
-            growth = grown.get(_key(one))
-            for piece in slices(one) if growth is None else growth.pieces():
-                writer.write(piece)
-                if watch is not None:
-                    watch(piece.size)
+    writer = SafetensorsWriter(path, new, metadata)
+    try:
+        with writer:
+            for one in part.tensors:
+                growth = grown.get(_key(one))
+                for piece in slices(one) if growth is None else growth.pieces():
+                    writer.write(piece)
+                    if watch is not None:
+                        watch(piece.size)
+    finally:
+        writer.discard()
     return sum(one.nbytes for one in new)
 
 

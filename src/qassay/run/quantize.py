@@ -15,13 +15,13 @@ from pathlib import Path
 from qassay.containers.gguf_out import GgufWriter, NewTensor, Pair
 from qassay.containers.new_file import check_destination
 from qassay.containers.opening import display_name
-from qassay.core.container import Container
+from qassay.core.container import Container, Skipped
 from qassay.core.errors import InputError, UsageError
 from qassay.core.finding import Certainty, Finding, Severity
 from qassay.core.text import safe
 from qassay.encodings.registry import open_with_encodings
 from qassay.kernels.select import choose
-from qassay.run.check import CheckResult, check
+from qassay.run.check import CheckResult, check, judge, reason_of
 from qassay.run.importance import ImportanceFile
 from qassay.run.options import CheckOptions
 from qassay.run.quantize_error import RoundTrip
@@ -33,7 +33,7 @@ from qassay.run.quantize_importance import (
 )
 from qassay.run.quantize_metadata import pairs_of
 from qassay.run.quantize_plan import Planned, Wish, plan
-from qassay.run.quantize_stream import CHUNK_WEIGHTS, converted
+from qassay.run.quantize_stream import CHUNK_WEIGHTS, LostError, converted
 
 Watch = Callable[[str, int], Callable[[int], None] | None]
 """Called as a phase begins, with its name and bytes; returns what to call with bytes done."""
@@ -214,16 +214,34 @@ def _checked(
     )
     if refused or not checked.complete:
         return result
-    pairs = pairs_of(container, options.wish, checked.rules, result.allowed)
-    if importance is not None:
-        planned = given_to(planned, importance)
-        pairs = with_importance_pairs(pairs, importance)
-    result.tensors = _write(planned, pairs, target, options)
+    try:
+        pairs = pairs_of(container, options.wish, checked.rules, result.allowed)
+        if importance is not None:
+            planned = given_to(planned, importance)
+            pairs = with_importance_pairs(pairs, importance)
+        result.tensors = _write(planned, pairs, target, options)
+    except LostError as lost:
+        _not_read_again(result, lost.planned.stored.name, lost.error)
+        return result
+    except InputError as error:
+        _not_read_again(result, error.path or container.path, error)
+        return result
     step = options.watched("checking the result", sum(one.nbytes for one in result.tensors))
     after = check(destination, replace(options.check, progress=step, targets=()))
     after.findings, _ = _graded(after.findings, options.allow)
     result.result = after
     return result
+
+
+def _not_read_again(result: QuantizeResult, name: str, error: InputError) -> None:
+    """Note that a file was cut short after its check: so much of the source is unchecked."""
+    checked, options = result.source, result.options.check
+    reason = f"it could be checked, and not be read again: {reason_of(error)}"
+    checked.facts.unread.append(Skipped(name, reason))
+    checked.facts.tensors[:] = [one for one in checked.facts.tensors if one.stored.name != name]
+    if options.runs("Q901"):
+        noted = judge(checked.facts, replace(options, select=("Q901",), targets=()))
+        checked.findings += noted.findings
 
 
 def _name_too_long(planned: Planned) -> Iterator[Finding]:
@@ -272,15 +290,16 @@ def _write(
     nbytes = sum(one.stored.nbytes or 0 for one in planned)
     step = options.watched("quantizing", nbytes)
     pieces = converted(planned, choose(nbytes), options.check.threads, options.chunk_weights)
-    with (
-        closing(pieces),
-        GgufWriter(target, pairs, new, overwrite=options.overwrite) as writer,
-    ):
-        for piece in pieces:
-            writer.write(piece.data)
-            total = done[piece.part.tensor].error
-            if total is not None and piece.error is not None:
-                total.merge(piece.error)
-            if step is not None:
-                step(piece.read)
+    writer = GgufWriter(target, pairs, new, overwrite=options.overwrite)
+    try:
+        with closing(pieces), writer:
+            for piece in pieces:
+                writer.write(piece.data)
+                total = done[piece.part.tensor].error
+                if total is not None and piece.error is not None:
+                    total.merge(piece.error)
+                if step is not None:
+                    step(piece.read)
+    finally:
+        writer.discard()
     return done

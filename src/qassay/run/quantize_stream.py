@@ -11,6 +11,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from qassay.core.errors import InputError
 from qassay.core.source import Bytes
 from qassay.encodings.base import BlockEncoding, Encoding, Floats, PlainEncoding
 from qassay.kernels.select import Kernels
@@ -19,6 +20,20 @@ from qassay.run.quantize_plan import Planned
 
 CHUNK_WEIGHTS = 1 << 20
 """Weights converted at a time: a few MB as float32, so that memory stays small."""
+
+
+class LostError(Exception):
+    """A tensor cannot be read any more, though it could when it was checked.
+
+    Args:
+        planned: What it was to become.
+        error: Why.
+    """
+
+    def __init__(self, planned: Planned, error: InputError) -> None:
+        super().__init__(error.message)
+        self.planned = planned
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +81,19 @@ class Converter:
     kernels: Kernels
 
     def __call__(self, part: Part) -> Piece:
-        """Return the new bytes of `part` and their measured error."""
+        """Return the new bytes of `part` and their measured error.
+
+        Raises:
+            LostError: The source cannot be read any more.
+        """
         one = self.planned[part.tensor]
         source = one.source
         length = part.weights // source.block * source.block_bytes
         first = one.stored.offset + part.start // source.block * source.block_bytes
-        raw = one.stored.source.read(first, length)
+        try:
+            raw = one.stored.source.read(first, length)
+        except InputError as error:
+            raise LostError(one, error) from error
         if source.kind == "integer":
             return Piece(part, raw, None, length)
         values = self._decode(raw, source)
