@@ -106,6 +106,22 @@ def test_the_worked_block_holds_something(document, tmp_path) -> None:
     assert scales["worked"]["stored_as"] == "f16"
 
 
+def test_where_nothing_can_be_compared_there_is_no_error(document, run, tmp_path) -> None:
+    np.save(tmp_path / "w.npy", np.full((2, 64), np.nan, np.float32))
+    scales = document("w.npy")["result"]["scales"]
+    assert scales["not_finite"] == scales["blocks"] == 4
+    errors = ("max_error", "max_error_steps", "rms_error", "max_times_f16", "rms_times_f16")
+    for row in scales["rows"]:
+        assert [row[name] for name in errors] == [None] * 5
+    [line] = [line for line in run("w.npy").stdout.splitlines() if line.startswith("  f16 ")]
+    assert line.split()[3:8] == ["-"] * 5
+    huge = np.full((1, 32), 3e38, np.float32)  # no f16 holds its scale
+    np.save(tmp_path / "w.npy", huge)
+    rows = {row["stored_as"]: row for row in document("w.npy")["result"]["scales"]["rows"]}
+    assert rows["f16"]["max_error"] is None
+    assert rows["f32"]["max_error"] == 0.0  # compared, and nothing is lost
+
+
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8"])
 def test_npy(document, tmp_path, dtype) -> None:
     values = weights(3, 64).astype(dtype)

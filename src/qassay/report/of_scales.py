@@ -137,7 +137,7 @@ def _table(done: ScalesResult) -> Table:
                 "-" if bits is None else f"{bits:g}",
                 _fixed(scale, 6),
                 _fixed(outcome.max_error, 5),
-                f"{outcome.max_steps:.2f}",
+                "-" if outcome.max_steps is None else f"{outcome.max_steps:.2f}",
                 _fixed(outcome.rms_error, 5),
                 _times(outcome.max_times_f16),
                 _times(outcome.rms_times_f16),
@@ -157,8 +157,10 @@ def _table(done: ScalesResult) -> Table:
     return Table(title, columns, tuple(rows), "; ".join(notes))
 
 
-def _fixed(value: float, places: int) -> str:
+def _fixed(value: float | None, places: int) -> str:
     """Return so many decimals, or, where they would show too little, five significant digits."""
+    if value is None:
+        return "-"
     if value == 0 or 100 * 10.0**-places <= abs(value) < 1e5:
         return f"{value:.{places}f}"
     return f"{value:.5g}"
@@ -213,8 +215,8 @@ def plot(done: ScalesResult, path: Path) -> None:
     agg.FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     places = np.arange(len(done.outcomes))
-    largest = [outcome.max_error for outcome in done.outcomes]
-    mean = [outcome.rms_error for outcome in done.outcomes]
+    largest = [outcome.max_error or 0.0 for outcome in done.outcomes]
+    mean = [outcome.rms_error or 0.0 for outcome in done.outcomes]
     axes.barh(places - 0.2, largest, 0.4, label="max error")
     axes.barh(places + 0.2, mean, 0.4, label="RMS error")
     axes.set_yticks(places, [outcome.scheme.storage for outcome in done.outcomes])

@@ -142,7 +142,7 @@ class Outcome:
         not_finite: Blocks with a NaN or infinite weight; no scale can be taken of them.
         lost: Blocks that held something and decode to zero.
         overflowed: Blocks whose scale could not be stored.
-        max_error: Largest absolute error.
+        max_error: Largest absolute error; None, like the next two, where there is no such block.
         rms_error: Root of the mean squared error.
         max_steps: Largest error in steps of the block's exact scale.
         max_times_f16, rms_times_f16: The errors as multiples of those with f16 scales, codes and
@@ -155,9 +155,9 @@ class Outcome:
     not_finite: int
     lost: int
     overflowed: int
-    max_error: float
-    rms_error: float
-    max_steps: float
+    max_error: float | None
+    rms_error: float | None
+    max_steps: float | None
     max_times_f16: float | None = None
     rms_times_f16: float | None = None
 
@@ -196,6 +196,7 @@ class Trial:
 
     def outcome(self) -> Outcome:
         """Return what was found so far."""
+        known = self._measured > 0
         return Outcome(
             scheme=self.scheme,
             weights=self._weights,
@@ -203,9 +204,9 @@ class Trial:
             not_finite=self._not_finite,
             lost=self._lost,
             overflowed=self._overflowed,
-            max_error=self._max_error,
-            rms_error=(self._squares / self._measured) ** 0.5 if self._measured else 0.0,
-            max_steps=self._max_steps,
+            max_error=self._max_error if known else None,
+            rms_error=(self._squares / self._measured) ** 0.5 if known else None,
+            max_steps=self._max_steps if known else None,
         )
 
 
@@ -237,8 +238,8 @@ def compare(
 def _against(outcome: Outcome, reference: Outcome) -> Outcome:
     """Return an outcome with its multiples of the f16 one filled in."""
 
-    def times(error: float, of: float) -> float | None:
-        return error / of if of > 0 else None
+    def times(error: float | None, of: float | None) -> float | None:
+        return error / of if error is not None and of else None
 
     return replace(
         outcome,
