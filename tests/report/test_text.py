@@ -54,6 +54,11 @@ def test_expert_certainty_and_places():
         (3, [Location(row=1), Location(row=4)], "  and 2 more: rows 4, ..."),
         (3, [Location(byte_offset=1), Location(byte_offset=4)], "  and 2 more: bytes 4, ..."),
         (5, [], "  and 4 more"),
+        # Of a layer, blocks are groups in their row: the same few numbers over and over.
+        (4, [Location(row=at, block=0) for at in range(4)], "  and 3 more: rows 1, 2, 3"),
+        (4, [Location(row=7, block=at) for at in range(4)], "  and 3 more: blocks 1, 2, 3"),
+        (3, [Location(row=at // 2, block=at) for at in range(3)], "  and 2 more: blocks 1, 2"),
+        (3, [Location(row=0, block=at) for at in range(3)], "  and 2 more: blocks 1, 2"),
     ],
 )
 def test_further_places(count, places, more):

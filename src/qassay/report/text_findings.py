@@ -107,7 +107,10 @@ def _more(finding: Finding) -> str:
     if rest < 1 or (finding.location is None and "layers" in finding.data):
         return ""  # a message about many layers counts them
     shown = finding.locations[1 : 1 + _MORE]
-    for noun, part in (("block", "block"), ("row", "row"), ("byte", "byte_offset")):
+    parts = [("block", "block"), ("row", "row"), ("byte", "byte_offset")]
+    if _of_groups(finding.locations[: 1 + _MORE]):
+        parts[:2] = parts[1::-1]
+    for noun, part in parts:
         places = list(dict.fromkeys(getattr(at, part) for at in shown))
         if places and None not in places:
             tail = ", ..." if rest > len(shown) else ""
@@ -115,6 +118,22 @@ def _more(finding: Finding) -> str:
             listed = ", ".join(str(at) for at in places)
             return f"and {rest:,} more: {noun}{plural} {listed}{tail}"
     return f"and {rest:,} more"
+
+
+def _of_groups(places: Sequence[Location]) -> bool:
+    """Tell whether places are groups of a layer in several rows, counted anew in each row.
+
+    Rows tell more then: group 0 of many rows is the same number again and again.
+    """
+    if len({at.row for at in places}) == 1:
+        return False
+    rows: dict[int, int] = {}  # by block
+    for at in places:
+        if at.row is None or at.block is None:
+            return False
+        if at.block < at.row or rows.setdefault(at.block, at.row) != at.row:
+            return True
+    return False
 
 
 def _notes(notes: Sequence[Finding], look: Look) -> Iterator[str]:
