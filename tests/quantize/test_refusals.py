@@ -64,7 +64,7 @@ def test_a_source_with_nan_is_refused(run, document, sick):
     assert made["result"]["quantize"]["written"] is False
     assert made["result"]["quantize"]["refused"] == ["Q401", "Q504"]
     assert made["verdict"] == "findings"
-    for words in (["--exit-zero"], ["--fail-on", "never"], ["--allow-incomplete"]):
+    for words in (["--exit-zero"], ["--fail-on", "never"]):
         run(sick, OUT, "--to", "Q8_0", *words, code=1)
     assert not OUT.exists()
 
@@ -226,10 +226,47 @@ def test_a_tensor_that_cannot_be_read_stops_the_work(run, tmp_path, weights):
         ("unknown.weight", 16, (256,), bytes(66)),
     ]
     (tmp_path / "partly.gguf").write_bytes(write_gguf({}, tensors))
-    for words in ([], ["--allow-incomplete"]):
-        result = run("partly.gguf", OUT, "--to", "Q8_0", *words, code=3)
-        assert "not all of the source could be checked" in result.stdout
+    result = run("partly.gguf", OUT, "--to", "Q8_0", code=3)
+    assert "not all of the source could be checked" in result.stdout
+    result = run("partly.gguf", OUT, "--to", "Q8_0", "--allow-incomplete", code=2)
+    assert "No such option" in result.stderr
     assert not OUT.exists()
+
+
+def test_allowing_incomplete_checks_elsewhere_writes_no_incomplete_file(run, tmp_path, weights):
+    tensors = [
+        ("known.weight", 0, (64, 4), weights(4, 64).tobytes()),
+        ("unknown.weight", 16, (256,), bytes(66)),
+    ]
+    (tmp_path / "partly.gguf").write_bytes(write_gguf({}, tensors))
+    (tmp_path / "pyproject.toml").write_text("[tool.qassay]\nallow-incomplete = true\n")
+    run("partly.gguf", OUT, "--to", "Q8_0", code=3)
+    assert not OUT.exists()
+
+
+def test_two_types_for_one_file(refuse, floats):
+    said = refuse(floats, OUT, "--to", "Q8_0", "--to", "Q4_0")
+    assert "one type" in said
+    assert "Missing option '--to'" in refuse(floats, OUT)
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "gguf"])
+def test_a_source_without_tensors(run, tmp_path, kind):
+    made = write_safetensors([]) if kind == "safetensors" else write_gguf({}, [])
+    (tmp_path / f"empty.{kind}").write_bytes(made)
+    said = run(f"empty.{kind}", OUT, "--to", "Q8_0", code=2).stderr
+    assert "the source holds no tensors" in said
+    assert not OUT.exists()
+
+
+def test_rows_of_one_weight_are_told_so(document, tmp_path):
+    column = np.ones(3, "<f4").tobytes()
+    (tmp_path / "column.safetensors").write_bytes(
+        write_safetensors([("a.weight", "F32", [3, 1], column)], align=64)
+    )
+    made = document("column.safetensors", OUT, "--to", "Q8_0")
+    [told] = [each["message"] for each in made["findings"] if each["code"] == "Q505"]
+    assert "rows of 1 weight are no whole number of 32-weight blocks (1 is left over)" in told
 
 
 def test_a_truncated_source_is_refused_whatever_is_allowed(run, floats, tmp_path):

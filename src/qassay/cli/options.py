@@ -172,23 +172,33 @@ def _make_judgement(fail_on: str, exit_zero: bool, allow_incomplete: bool) -> di
     return {"judgement": Judgement("never" if exit_zero else fail_on, allow_incomplete)}
 
 
+def _make_severity(fail_on: str, exit_zero: bool) -> dict[str, Any]:
+    return {"fail_on": "never" if exit_zero else fail_on}
+
+
+_SEVERITY: list[Callable[[Any], Any]] = [
+    click.option(
+        "--fail-on",
+        type=click.Choice(["error", "warning", "never"]),
+        default="error",
+        show_default=True,
+        envvar="QASSAY_FAIL_ON",
+        help="End with exit code 1 when a finding is at least this severe; never: no finding "
+        "changes the exit code.",
+    ),
+    click.option(
+        "--exit-zero",
+        is_flag=True,
+        envvar="QASSAY_EXIT_ZERO",
+        help="The same as --fail-on never.",
+    ),
+]
+
+fail_on_options = _group(_SEVERITY, _make_severity)
+
 verdict_options = _group(
     [
-        click.option(
-            "--fail-on",
-            type=click.Choice(["error", "warning", "never"]),
-            default="error",
-            show_default=True,
-            envvar="QASSAY_FAIL_ON",
-            help="End with exit code 1 when a finding is at least this severe; never: no finding "
-            "changes the exit code.",
-        ),
-        click.option(
-            "--exit-zero",
-            is_flag=True,
-            envvar="QASSAY_EXIT_ZERO",
-            help="The same as --fail-on never.",
-        ),
+        *_SEVERITY,
         click.option(
             "--allow-incomplete",
             is_flag=True,

@@ -56,8 +56,8 @@ class RowNotDivisible(TensorRule, code="Q505", name="row-not-divisible"):
         left = row % wanted.block
         name = gguf_name(wanted)
         message = (
-            f"to {name}: rows of {row} weights are no whole number of {wanted.block}-weight blocks"
-            f" ({left} {'is' if left == 1 else 'are'} left over)"
+            f"to {name}: rows of {_weights(row)} are no whole number of {wanted.block}-weight"
+            f" blocks ({left} {'is' if left == 1 else 'are'} left over)"
         )
         data |= {"block": wanted.block, "left": left, "asked_bits": wanted.bits_per_weight()}
         severity = Severity.WARNING
@@ -85,13 +85,14 @@ class RowNotDivisible(TensorRule, code="Q505", name="row-not-divisible"):
         self, tensor: TensorFacts, choice: Choice, data: dict[str, object], size: int
     ) -> Finding:
         row = _row(tensor)
+        left = row % size
         return self.finding(
-            f"to {choice.wanted}: rows of {row} weights are no whole number of groups of {size}"
-            f" ({row % size} are left over); the compiler stops",
+            f"to {choice.wanted}: rows of {_weights(row)} are no whole number of groups of"
+            f" {size} ({left} {'is' if left == 1 else 'are'} left over); the compiler stops",
             path=tensor.stored.path,
             tensor=tensor.stored.name,
             field=choice.wanted,
-            data={**data, "block": size, "left": row % size},
+            data={**data, "block": size, "left": left},
             help="choose a --group-size that divides the rows",
         )
 
@@ -104,3 +105,7 @@ class RowNotDivisible(TensorRule, code="Q505", name="row-not-divisible"):
 def _row(tensor: TensorFacts) -> int:
     """Return the length of a row; a scalar, which GGUF gives one axis, is a row of one."""
     return tensor.stored.shape[-1] if tensor.stored.shape else 1
+
+
+def _weights(number: int) -> str:
+    return "1 weight" if number == 1 else f"{number} weights"

@@ -177,6 +177,12 @@ def plan(container: Container, wish: Wish) -> list[Planned]:
     """
     _check_patterns(container, wish)
     _check_format(container)
+    if not (container.tensors or container.skipped or container.defects):
+        raise UsageError(
+            "the source holds no tensors, so there is nothing to quantize",
+            path=container.path,
+            hint="name the file or folder that holds the weights",
+        )
     readable: list[tuple[StoredTensor, type[Encoding]]] = []
     for stored in container.tensors:
         source, _ = why_not_read(stored)

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from qassay.cli.options import (
-    Judgement,
     Output,
     Work,
     config_option,
+    fail_on_options,
     imatrix_option,
     output_options,
     severities,
     split_codes,
-    verdict_options,
     work_options,
 )
 from qassay.cli.paths import ModelPath
@@ -43,6 +42,12 @@ def _patterns(
     return tuple((pattern, name) for pattern, _, name in pairs)
 
 
+def _only_one(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> str:
+    if len(given) > 1:
+        raise click.BadParameter("one file is written, so name one type", ctx, param)
+    return given[0] if given else ""
+
+
 @click.command()
 @click.argument("source", metavar="SRC", type=ModelPath())
 @click.argument("destination", metavar="DST", type=ModelPath())
@@ -50,6 +55,8 @@ def _patterns(
     "--to",
     metavar="TYPE",
     required=True,
+    multiple=True,  # so that a second one is seen
+    callback=_only_one,
     help="What to quantize to: an encoding (Q8_0, ggml.q4_k), or a recipe of llama-quantize "
     "(Q4_K_M).",
 )
@@ -83,7 +90,7 @@ def _patterns(
     "What of it cannot be used is an error; --allow Q507 leaves it out."
 )
 @click.option("--force", is_flag=True, help="Replace DST if it exists.")
-@verdict_options
+@fail_on_options
 @output_options
 @work_options
 @config_option
@@ -96,7 +103,7 @@ def command(
     allow: tuple[str, ...],
     imatrix: str | None,
     force: bool,
-    judgement: Judgement,
+    fail_on: str,
     output: Output,
     work: Work,
 ) -> int:
@@ -104,7 +111,8 @@ def command(
 
     SRC is a GGUF or safetensors file of floats, a folder of them, or an index of shards; DST is the
     new .gguf file. SRC is checked first, as by check --to with the type that each tensor will get,
-    and nothing is written when that finds errors: exit code 1 then, whatever --fail-on says. The
+    and nothing is written when that finds errors (exit code 1, whatever --fail-on says) or could
+    not look at all of it (3). The
     report holds what was found, the measured error of every tensor, and what a check of the new
     file found.
 
@@ -126,7 +134,7 @@ def command(
     emit.emit(report, output)
     checking.warn_uncached(quiet=quiet)
     if written:
-        return report.exit_code(judgement.fail_on, allow_incomplete=judgement.allow_incomplete)
+        return report.exit_code(fail_on)
     # A file that is not there is no success, whatever may count as one otherwise.
     return report.exit_code()
 
