@@ -115,3 +115,34 @@ def test_wordllama(to: str) -> None:
     for file in sorted(folder.glob("weights/*.safetensors")):
         report = qassay.check(file, to=to)
         assert [each for each in report.findings if each.severity > Severity.INFO] == []
+
+
+@pytest.mark.parametrize("to", ["F32", "F16", "BF16", "Q8_0", "Q4_K"])
+def test_doubles_beyond_float32(preflight, kernel_set, to):
+    """A double of 1e300 is a number, and infinite as anything else."""
+    values = tensor(0.02).astype(np.float64)
+    assert preflight(values, to) == []
+    values[3, 300], values[7, 5] = -1e300, 3.5e38
+    [finding] = preflight(values, to)
+    assert (finding.code, finding.severity, finding.count) == ("Q501", Severity.ERROR, 2)
+    assert "1e+300" in finding.message or "1e300" in finding.message
+    assert [place.row for place in finding.locations] == [3, 7]
+    assert "BF16" not in finding.help
+    values[3, 300] = values[7, 5] = 3e38  # F32 and BF16 hold these
+    found = [each.code for each in preflight(values, to)]
+    assert ("Q501" in found) == (to not in ("F32", "BF16"))
+
+
+def test_doubles_that_are_infinite_are_so_in_the_source(preflight):
+    values = tensor(0.02).astype(np.float64)
+    values[3, 300] = np.inf
+    assert [each.code for each in preflight(values, "Q8_0")] == ["Q504"]
+    assert preflight(values, "F16") == []  # nothing gets worse; Q401 tells
+
+
+@pytest.mark.parametrize("to", ["F32", "F16"])
+def test_doubles_below_float32_are_lost_rows(preflight, to):
+    values = tensor(0.02).astype(np.float64)
+    values[5] = 1e-60
+    [finding] = preflight(values, to)
+    assert (finding.code, finding.locations[0].row) == ("Q502", 5)

@@ -339,3 +339,15 @@ def test_a_recipe_refuses_by_tensor(document, tmp_path):
     assert found == {(each.tensor, each.code, each.severity.label) for each in report.findings}
     assert ("output.weight", "Q502", "error") in found
     assert json.dumps(made).count("ggml.q6_k")
+
+
+@pytest.mark.parametrize("to", ["F32", "F16", "Q8_0"])
+def test_doubles_that_would_become_infinite_are_refused(document, tmp_path, weights, to):
+    values = weights(4, 64).astype("<f8")
+    values[1, 3] = 1e300
+    (tmp_path / "wide.safetensors").write_bytes(
+        write_safetensors([("a.weight", "F64", [4, 64], values.tobytes())], align=64)
+    )
+    made = document("wide.safetensors", "out.gguf", "--to", to, code=1)
+    assert made["result"]["quantize"]["refused"] == ["Q501"]
+    assert not Path("out.gguf").exists()

@@ -92,8 +92,8 @@ class Converter:
         first = one.stored.offset + part.start // source.block * source.block_bytes
         try:
             raw = one.stored.source.read(first, length)
-        except InputError as error:
-            raise LostError(one, error) from error
+        except InputError as lost:
+            raise LostError(one, lost) from lost
         if source.kind == "integer":
             return Piece(part, raw, None, length)
         values = self._decode(raw, source)

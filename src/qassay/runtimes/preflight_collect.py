@@ -160,6 +160,12 @@ class _Chunk:
             known = self._amax[length] = self.values(self._of_blocks(length))
         return known
 
+    def sizes(self, length: int = RUN) -> npt.NDArray[np.floating]:
+        """Return the same as stored: doubles that float32 cannot hold are neither zero nor inf."""
+        if self.owner.source.block_bytes <= np.dtype(np.float32).itemsize:
+            return self.amax(length)
+        return self.owner.source.numbers(self._of_blocks(length))
+
     def _ends(self, patterns: Patterns) -> tuple[float, float]:
         least, most = self.values(np.array([patterns.min(), patterns.max()]))
         return float(least), float(most)
@@ -186,17 +192,17 @@ def _begin(chunk: _Chunk, geometry: Geometry, length: int) -> PreflightStats:
     stats = PreflightStats(units=chunk.count(length))
     largest = chunk.most
     if not np.isfinite(largest):
-        finite = chunk.amax()[np.isfinite(chunk.amax())]
+        finite = chunk.sizes()[np.isfinite(chunk.sizes())]
         largest = float(finite.max()) if finite.size else 0.0
     stats.amax = largest
     if largest:
         stats.exponent = int(np.frexp(largest)[1])
     if geometry.rows_per_expert is None:
-        live = stats.units if chunk.calm else int(np.count_nonzero(chunk.amax(length)))
+        live = stats.units if chunk.calm else int(np.count_nonzero(chunk.sizes(length)))
         stats.live = {None: live}
         return stats
     rows = chunk.start // geometry.columns + np.arange(chunk.rows)
-    per_row = (chunk.amax(length) != 0).reshape(chunk.rows, -1).sum(axis=1)
+    per_row = (chunk.sizes(length) != 0).reshape(chunk.rows, -1).sum(axis=1)
     for expert, members in geometry.by_expert(rows):
         stats.live[expert] = int(per_row[members].sum())
     return stats
@@ -235,7 +241,11 @@ def add_harms(
 
 
 def _add_rows(
-    chunk: _Chunk, stats: PreflightStats, geometry: Geometry, amax: Floats, lost: Index
+    chunk: _Chunk,
+    stats: PreflightStats,
+    geometry: Geometry,
+    amax: npt.NDArray[np.floating],
+    lost: Index,
 ) -> None:
     """Add rows that hold lost blocks; of a part of a row, what there is to know of it."""
     whole = chunk.columns == chunk.owner.geometry.columns
@@ -266,7 +276,7 @@ def _blocks(chunk: _Chunk, encoding: type[BlockEncoding]) -> PreflightStats:
     if chunk.calm and chunk.most < high and (chunk.least > low or chunk.least_of(length) > low):
         _add_outliers(chunk, stats, geometry, encoding)
         return _with_open_rows(chunk, stats, geometry, length)
-    amax = chunk.amax(length)
+    amax, stored = chunk.amax(length), chunk.sizes(length)
     finite = np.isfinite(amax)
     units = np.flatnonzero(((amax <= low) & (amax != 0)) | ((amax >= high) & finite))
     first = chunk.start // length
@@ -280,7 +290,10 @@ def _blocks(chunk: _Chunk, encoding: type[BlockEncoding]) -> PreflightStats:
     lost = np.concatenate(lost_units) if lost_units else np.zeros(0, np.int64)
     _add_rows(chunk, stats, geometry, amax, lost)
     _add_outliers(chunk, stats, geometry, encoding)
-    _add_not_finite(chunk, stats, geometry, encoding, np.flatnonzero(~finite))
+    beyond = np.flatnonzero(~finite & np.isfinite(stored))  # doubles that no float32 holds
+    sizes = stored[beyond].astype(np.float64)
+    add_harms(stats, geometry, Harm.OVERFLOW, beyond + first, sizes, sizes, {"amax": sizes})
+    _add_not_finite(chunk, stats, geometry, encoding, np.flatnonzero(~np.isfinite(stored)))
     return stats
 
 
@@ -375,14 +388,16 @@ def _plain(chunk: _Chunk, encoding: type[PlainEncoding]) -> PreflightStats:
     least, most = plain_limits(encoding)
     if chunk.calm and least < chunk.least and chunk.most < most:
         return _with_open_rows(chunk, stats, geometry, RUN)
-    amax = chunk.amax()
-    finite = np.isfinite(amax)
-    lost = np.flatnonzero((amax.astype(np.float64) <= least) & (amax != 0))
-    _add_rows(chunk, stats, geometry, amax, lost)
-    if bool(((amax.astype(np.float64) >= most) | ~finite).any()):
+    amax, stored = chunk.amax().astype(np.float64), chunk.sizes()
+    lost = np.flatnonzero((amax <= least) & (stored != 0))
+    _add_rows(chunk, stats, geometry, stored, lost)
+    if bool(((amax >= most) | ~np.isfinite(amax)).any()):
         for begin in range(0, chunk.bits.size, _MANY):
-            values = np.abs(chunk.values(chunk.bits[begin : begin + _MANY])).astype(np.float64)
-            over = np.flatnonzero((values >= most) & np.isfinite(values))
+            some = chunk.bits[begin : begin + _MANY]
+            # Programs convert by way of float32; what overflows on that way is finite as stored.
+            rounded = np.abs(chunk.values(some)).astype(np.float64)
+            values = np.abs(chunk.owner.source.numbers(some))
+            over = np.flatnonzero((rounded >= most) & np.isfinite(values))
             add_harms(
                 stats,
                 geometry,

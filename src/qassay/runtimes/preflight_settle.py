@@ -35,6 +35,9 @@ HALF_ULP = 2.0**-25
 """Half the smallest f16: what is at most this large rounds to zero."""
 
 F16_OVERFLOW = 65520.0
+BF16_MAX = 3.38e38
+"""About where bfloat16, and F32 with it, ends: of larger numbers there are only doubles."""
+
 LEAST_SHARE = 0.01
 """A rounding that moves no weight by this share of the block's largest does no harm."""
 
@@ -114,7 +117,8 @@ def survivors(least: float, most: float, *, block: bool = True) -> list[str]:
         low, high = doubtful(encoding)
         if low < least and most < high:
             found.append(name.upper())
-    return [*found, *(["F16"] if most < 65504 and least > 2.0**-14 else []), "BF16"]
+    halves = ["F16"] if most < 65504 and least > 2.0**-14 else []
+    return [*found, *halves, *(["BF16"] if most < BF16_MAX else [])]
 
 
 def settle(blocks: Floats, encoding: type[BlockEncoding]) -> Settled:
