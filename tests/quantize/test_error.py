@@ -99,10 +99,41 @@ def test_doubles_are_compared_as_doubles(document, tmp_path):
     values[0, 0] = 1e300
     path = tmp_path / "d.safetensors"
     path.write_bytes(write_safetensors([("a.weight", "F64", [4, 64], values.tobytes())], align=64))
-    made = document(path, "out.gguf", "--to", "F32", "--allow", "Q401")
+    made = document(path, "out.gguf", "--to", "F32", "--allow", "Q401,Q501")
     [tensor] = made["result"]["quantize"]["tensors"]
     assert (tensor["nonfinite_source"], tensor["nonfinite_result"]) == (0, 1)
     assert 0 < tensor["max_error"] < 1e-7
+
+
+def test_many_small_tensors_are_measured_one_by_one(document, run, tmp_path, weights, monkeypatch):
+    from qassay.run import quantize_stream
+    from qassay.testing.safetensors_writer import write_safetensors
+
+    tensors = []
+    for at in range(80):  # of several lengths, types and troubles
+        values = weights(1 + at % 3, 32 * (1 + at % 5), at)
+        if at % 7 == 0:
+            values[0, 3] = np.nan
+        kind = "F16" if at // 4 % 2 else "F32"
+        data = values.astype("<f2" if kind == "F16" else "<f4").tobytes()
+        tensors.append((f"layers.{at}.weight", kind, list(values.shape), data))
+    path = tmp_path / "many.safetensors"
+    path.write_bytes(write_safetensors(tensors, align=64))
+    seen = {}
+    for together in (0, 1 << 13):  # none is small, or all are
+        monkeypatch.setattr(quantize_stream, "SMALL", together)
+        made = document(path, f"{together}.gguf", "--to", "Q8_0", "--allow", "Q401,Q504")
+        told = made["result"]["quantize"]["tensors"]
+        seen[together] = (told, (tmp_path / f"{together}.gguf").read_bytes())
+    assert seen[0] == seen[1 << 13]
+    assert sum(each["nonfinite_source"] for each in told) == 12
+    lines = run(path, "0.gguf", "--to", "Q8_0", "--allow", "Q401,Q504", "--force").stdout
+    assert "and 16 more (-v lists all, as the JSON report does)" in lines
+    table = lines.partition("Round trip, the worst tensors first")[2].splitlines()
+    assert all("  1 to " in line for line in table[2:14])  # NaN before all others
+    lines = run(path, "0.gguf", "--to", "Q8_0", "--allow", "Q401,Q504", "--force", "-v").stdout
+    assert "more (-v" not in lines
+    assert all(f"  layers.{at}.weight " in lines for at in range(80))
 
 
 def test_lossless_is_said_so(run, document, floats):

@@ -264,6 +264,8 @@ class TensorStats:
 
     def offences(self, kind: Offence) -> Iterator[tuple[str | None, int | None, Tally]]:
         """Yield (field, expert, tally) for each tally of `kind`, by expert, then field."""
+        if not self.tallies:  # as in most tensors: every rule asks
+            return
         chosen = [(key, tally) for key, tally in self.tallies.items() if key[0] is kind]
         for (_, name, expert), tally in sorted(
             chosen, key=lambda item: (-1 if item[0][2] is None else item[0][2], item[0][1] or "")

@@ -135,7 +135,8 @@ class BlockCollector:
         unsigned = (scale.sign or scale.patterns) - 1
         magnitude = int((finite & unsigned).max())
         if magnitude and self.front.advances(scale.name, magnitude, start):
-            chosen = (np.arange(scale.patterns) & unsigned) == magnitude
+            chosen = np.zeros(scale.patterns, bool)
+            chosen[[magnitude, magnitude | (scale.sign or 0)]] = True
             count = chunk.histograms[scale.name].count(chosen)
             at = self.kernels.locate(blocks, scale.offset, scale.nbytes, chosen, count)
             pattern = int(scale.patterns_of(blocks[at[:1]])[0])

@@ -15,6 +15,9 @@ from qassay.report.words import bits, count, number, size
 from qassay.run.quantize import NEVER_ALLOWED, QuantizeResult, Written
 from qassay.run.quantize_error import RoundTrip
 
+_ROWS = 64
+"""Tensors that the text report lists unless everything is asked for."""
+
 
 def report_of(done: QuantizeResult) -> Report:
     """Return the report of one run: both checks, the new file's tensors, and their errors."""
@@ -136,7 +139,19 @@ def _why_not(done: QuantizeResult) -> Iterator[str]:
         yield "not all of the source could be checked"
 
 
+def _badness(one: Written) -> tuple[bool, float]:
+    """Return what tensors are sorted by, the worst with the smallest: new NaN, then SNR."""
+    error = one.error
+    if error is None:
+        return True, math.inf
+    snr = error.snr_db
+    return not (error.nonfinite_source or error.nonfinite_result), math.inf if snr is None else snr
+
+
 def _table(tensors: Sequence[Written]) -> Table:
+    title, many = "Round trip", len(tensors) > _ROWS
+    if many:  # in file order as long as one can overlook them
+        title, tensors = f"{title}, the worst tensors first", sorted(tensors, key=_badness)
     rows = tuple(
         (
             safe(one.planned.stored.name),
@@ -156,7 +171,7 @@ def _table(tensors: Sequence[Written]) -> Table:
         *(Column(title, right=True) for title in titles),
         Column("why this type"),
     )
-    return Table("Round trip", columns, rows, _note(tensors))
+    return Table(title, columns, rows, _note(tensors), shown=_ROWS)
 
 
 def _cells(error: RoundTrip | None) -> tuple[str, ...]:

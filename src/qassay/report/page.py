@@ -24,12 +24,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under column headings. A cell of "" is left blank."""
+    """Rows under column headings. A cell of "" is left blank.
+
+    Attributes:
+        shown: How many rows are shown unless everything is asked for; None for all.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    shown: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

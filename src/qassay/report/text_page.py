@@ -25,14 +25,18 @@ def section(part: Section, look: Look) -> Iterator[str]:
 
 
 def _table(table: Table, look: Look) -> Iterator[str]:
+    rows = table.rows if look.verbosity > 0 else table.rows[: table.shown]
     widths = [
-        max([width(column.title), *(width(row[place]) for row in table.rows)])
+        max([width(column.title), *(width(row[place]) for row in rows)])
         for place, column in enumerate(table.columns)
     ]
     titles = tuple(column.title for column in table.columns)
     yield look.paint(_row(titles, table.columns, widths), "quiet")
-    for row in table.rows:
+    for row in rows:
         yield _row(row, table.columns, widths)
+    if len(rows) < len(table.rows):
+        rest = len(table.rows) - len(rows)
+        yield from look.sentence(f"and {rest:,} more (-v lists all, as the JSON report does)")
     if table.note:
         yield from look.sentence(table.note)
 

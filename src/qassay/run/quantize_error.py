@@ -8,6 +8,7 @@ left out of every sum and maximum and counted apart, on either side.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -107,27 +108,56 @@ def measure(
         encoding: Theirs.
         unit: Weights that are summed at once, whole blocks.
     """
-    total = RoundTrip(weights=source.size)
+    total = RoundTrip()
     for start in range(0, source.size, unit):
-        with np.errstate(all="ignore"):  # what is not finite is counted, signalling NaN included
-            old = source[start : start + unit].astype(np.float64)
-            new = result[start : start + unit].astype(np.float64)
-            error = np.abs(new - old)
-            noise, signal = float(np.sum(error * error)), float(np.sum(old * old))
-        if not (math.isfinite(noise) and math.isfinite(signal)):
-            noise, signal = _finite_only(old, new, error, total)
+        end = min(start + unit, source.size)
+        first, last = (place // encoding.block * encoding.block_bytes for place in (start, end))
+        [part] = measure_each(
+            source[start:end], result[start:end], stored[first:last], encoding, [end - start]
+        )
+        total.merge(part)
+    return total
+
+
+@np.errstate(all="ignore")  # what is not finite is counted, signalling NaN included
+def measure_each(
+    source: npt.NDArray[np.floating],
+    result: npt.NDArray[np.floating],
+    stored: Bytes,
+    encoding: type[Encoding],
+    sizes: Sequence[int],
+) -> list[RoundTrip]:
+    """Return the errors of runs of weights that follow each other, a unit each.
+
+    Args:
+        source: As for `measure`, `[n]`.
+        result: As for `measure`, `[n]`.
+        stored: The new bytes.
+        encoding: Theirs.
+        sizes: Weights of each run, whole blocks; `n` together.
+    """
+    olds, news = source.astype(np.float64), result.astype(np.float64)
+    errors = np.abs(news - olds)
+    noises, signals = errors * errors, olds * olds
+    found = []
+    ends = np.cumsum(sizes).tolist()
+    for start, end in zip([0, *ends], ends, strict=False):
+        total = RoundTrip(weights=end - start)
+        noise, signal = float(np.sum(noises[start:end])), float(np.sum(signals[start:end]))
+        if math.isfinite(noise) and math.isfinite(signal):
+            total.compared = end - start
         else:
-            total.compared += old.size
+            noise, signal = _finite_only(olds[start:end], news[start:end], errors[start:end], total)
         total.errors.append(noise)
         total.signals.append(signal)
-        total.max_error = max(total.max_error, float(error.max()))
-        if issubclass(encoding, BlockEncoding) and has_steps(encoding):
-            first = start // encoding.block * encoding.block_bytes
-            length = old.size // encoding.block * encoding.block_bytes
-            steps = _steps(error, stored[first : first + length], encoding)
-            if steps is not None:
-                total.max_steps = max(total.max_steps or 0.0, steps)
-    return total
+        total.max_error = float(errors[start:end].max())
+        found.append(total)
+    if issubclass(encoding, BlockEncoding) and has_steps(encoding):
+        steps = _steps(errors, stored, encoding)
+        for total, start, end in zip(found, [0, *ends], ends, strict=False):
+            largest = float(steps[start // encoding.group : end // encoding.group].max())
+            total.max_steps = largest if largest >= 0 else None
+    return found
 
 
 def _finite_only(
@@ -145,8 +175,8 @@ def _finite_only(
         return float(np.sum(error * error)), float(np.sum(kept * kept))
 
 
-def _steps(error: Doubles, stored: Bytes, encoding: type[BlockEncoding]) -> float | None:
-    """Return the largest error in steps, over the (sub-)blocks whose step is a number above 0."""
+def _steps(error: Doubles, stored: Bytes, encoding: type[BlockEncoding]) -> Doubles:
+    """Return each (sub-)block's largest error in steps; -1 where its step is no number above 0."""
     blocks = Blocks(encoding, encoding.as_blocks(stored))
     scale = encoding.scale_of(Role.SCALE)
     assert scale is not None  # noqa: S101  (has_steps)
@@ -157,4 +187,4 @@ def _steps(error: Doubles, stored: Bytes, encoding: type[BlockEncoding]) -> floa
         largest = error.reshape(step.shape[0], -1, encoding.group).max(axis=2)
         step = np.broadcast_to(step[:, :, 0], largest.shape)
         known = (step > 0) & np.isfinite(step)
-        return float((largest[known] / step[known]).max()) if known.any() else None
+        return np.where(known, largest / step, -1.0).reshape(-1)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,8 +16,11 @@ from qassay.core.errors import InputError
 from qassay.core.source import Bytes
 from qassay.encodings.base import BlockEncoding, Encoding, Floats, PlainEncoding
 from qassay.kernels.select import Kernels
-from qassay.run.quantize_error import UNIT, RoundTrip, measure
+from qassay.run.quantize_error import UNIT, RoundTrip, measure, measure_each
 from qassay.run.quantize_plan import Planned
+
+SMALL = 1 << 13
+"""Tensors of at most so many weights are converted together."""
 
 CHUNK_WEIGHTS = 1 << 20
 """Weights converted at a time: a few MB as float32, so that memory stays small."""
@@ -80,29 +84,47 @@ class Converter:
     planned: list[Planned]
     kernels: Kernels
 
-    def __call__(self, part: Part) -> Piece:
-        """Return the new bytes of `part` and their measured error.
+    def __call__(self, parts: Sequence[Part]) -> list[Piece]:
+        """Return the new bytes of `parts` and their measured errors.
+
+        Several parts are whole tensors that become the same; they are converted at once, as
+        models of many small tensors would spend their time between calls otherwise.
 
         Raises:
             LostError: The source cannot be read any more.
         """
-        one = self.planned[part.tensor]
+        one = self.planned[parts[0].tensor]
         source = one.source
-        length = part.weights // source.block * source.block_bytes
-        first = one.stored.offset + part.start // source.block * source.block_bytes
-        try:
-            raw = one.stored.source.read(first, length)
-        except InputError as lost:
-            raise LostError(one, lost) from lost
+        raws = [self._read(part) for part in parts]
+        raw = raws[0] if len(raws) == 1 else np.concatenate(raws)
         if source.kind == "integer":
-            return Piece(part, raw, None, length)
+            return [Piece(parts[0], raw, None, raw.size)]
         values = self._decode(raw, source)
-        data = raw if one.copied else self._encode(values, one, part.start)
+        data = raw if one.copied else self._encode(values, one, parts)
         back = values if one.copied else self._decode(data, one.target)
         # A double that float32 cannot hold must not count as the infinity it is rounded to.
         exact = raw.view("<f8") if source.id == "f64" else values
-        error = measure(exact, back, data, one.target, unit_of(one))
-        return Piece(part, data, error, length)
+        if len(parts) == 1:
+            error = measure(exact, back, data, one.target, unit_of(one))
+            return [Piece(parts[0], data, error, raw.size)]
+        sizes = [part.weights for part in parts]
+        errors = measure_each(exact, back, data, one.target, sizes)
+        ends = np.cumsum(sizes)[:-1] // one.target.block * one.target.block_bytes
+        return [
+            Piece(part, made, error, read.size)
+            for part, made, error, read in zip(
+                parts, np.split(data, ends), errors, raws, strict=True
+            )
+        ]
+
+    def _read(self, part: Part) -> Bytes:
+        one = self.planned[part.tensor]
+        source = one.source
+        first = one.stored.offset + part.start // source.block * source.block_bytes
+        try:
+            return one.stored.source.read(first, part.weights // source.block * source.block_bytes)
+        except InputError as lost:
+            raise LostError(one, lost) from lost
 
     def _decode(self, raw: Bytes, encoding: type[Encoding]) -> npt.NDArray[np.floating]:
         if issubclass(encoding, BlockEncoding):
@@ -111,16 +133,18 @@ class Converter:
             return raw.view("<f8")
         return encoding.dequantize(raw)
 
-    def _encode(self, values: npt.NDArray[np.floating], one: Planned, start: int) -> Bytes:
+    def _encode(
+        self, values: npt.NDArray[np.floating], one: Planned, parts: Sequence[Part]
+    ) -> Bytes:
         with np.errstate(over="ignore", invalid="ignore"):
             floats = np.ascontiguousarray(values, "<f4")
         if one.engine is None:
             return floats.view(np.uint8)
-        row = _row_of(one)
+        row = _row_of(one) if len(parts) == 1 else 0
         rows = floats.reshape(-1, row) if row else floats.reshape(1, -1)
         made = [
             one.engine.quantize(part, one.target, importance, kernels=self.kernels.name)
-            for part, importance in _by_expert(rows, one, start)
+            for part, importance in _by_expert(rows, one, parts[0].start)
         ]
         joined = made[0] if len(made) == 1 else np.concatenate(made)
         return np.ascontiguousarray(joined).reshape(-1)
@@ -170,20 +194,42 @@ def converted(
     parts = (
         part for number, one in enumerate(planned) for part in parts_of(number, one, chunk_weights)
     )
-    convert = Converter(planned, kernels)
-    if threads == 1:
-        yield from map(convert, parts)
-    else:
-        yield from _in_order(convert, parts, threads)
+    convert, batches = Converter(planned, kernels), _batches(planned, parts)
+    made = map(convert, batches) if threads == 1 else _in_order(convert, batches, threads)
+    with closing(made) if isinstance(made, Generator) else nullcontext():
+        for pieces in made:
+            yield from pieces
+
+
+def _batches(planned: list[Planned], parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Yield parts one by one, and small tensors of one kind that follow each other together.
+
+    Which are taken together depends on nothing but the plan.
+    """
+    batch: list[Part] = []
+    kind: object = None
+    total = 0
+    for part in parts:
+        one = planned[part.tensor]
+        small = part.weights == one.stored.size and part.weights <= SMALL
+        alone = not small or one.importance is not None or one.source.kind == "integer"
+        own = None if alone else (one.source, one.target, one.engine)
+        if batch and (own is None or own != kind or total + part.weights > UNIT):
+            yield batch
+            batch, total = [], 0
+        batch.append(part)
+        kind, total = own, total + part.weights
+    if batch:
+        yield batch
 
 
 def _in_order(
-    convert: Callable[[Part], Piece], parts: Iterable[Part], threads: int
-) -> Iterator[Piece]:
+    convert: Callable[[Sequence[Part]], list[Piece]], parts: Iterable[Sequence[Part]], threads: int
+) -> Generator[list[Piece], None, None]:
     source = iter(parts)
     pool = ThreadPoolExecutor(threads)
     try:
-        waiting: deque[Future[Piece]] = deque(
+        waiting: deque[Future[list[Piece]]] = deque(
             pool.submit(convert, part) for part in islice(source, threads + 2)
         )
         while waiting:
