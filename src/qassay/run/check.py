@@ -12,10 +12,12 @@ from qassay.core.errors import InputError, UsageError
 from qassay.core.finding import Finding
 from qassay.encodings.registry import open_with_encodings
 from qassay.rules.base import ModelFacts, ModelRule, Rule, TensorRule
-from qassay.rules.registry import OF_COMPARISONS, OF_RUNTIMES, OF_TARGETS, codes, rule
+from qassay.rules.registry import OF_COMPARISONS, OF_DIAGNOSES, OF_RUNTIMES, OF_TARGETS, codes, rule
 from qassay.run.audit import audit
 from qassay.run.importance import with_importance
 from qassay.run.options import CheckOptions
+
+_NEVER = (*OF_COMPARISONS, *OF_DIAGNOSES)
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ def check(
     Raises:
         UsageError: `options` leave no rule to run.
     """
-    if not any(options.runs(code) for code in codes() if code not in OF_COMPARISONS):
+    if not any(options.runs(code) for code in codes() if code not in _NEVER):
         raise UsageError(
             "nothing would be checked: no rule is left",
             hint="select other rules, or ignore fewer",
@@ -102,7 +104,7 @@ def judge(facts: ModelFacts, options: CheckOptions) -> CheckResult:
     """
     result = CheckResult(facts, full_stats=options.full_stats)
     for code in codes():
-        unwanted = code in OF_COMPARISONS or (code in OF_TARGETS and not options.targets)
+        unwanted = code in _NEVER or (code in OF_TARGETS and not options.targets)
         unwanted = unwanted or (code in OF_RUNTIMES and options.fit is None)
         if unwanted or not options.runs(code):
             continue

@@ -35,7 +35,9 @@ nothing above info that is not listed. `options` are those of `CheckOptions`; `t
 by `--to`, with `group_size`; `fit` what is asked of a `runtime` (with `to`, `group_size`, `tp`,
 and a `catalog` of its own if it is made up); `crashed` names rules that shall have raised. With
 `against`, a recipe of its own, the case is a comparison: what the case builds is the first model,
-and the findings are about the second.
+and the findings are about the second. With `linear` (`{n, k, group}`, and `seed`, `symmetric`,
+`bias`) the case is about a simulated device: it gets the inputs of `qassay probe`, or `random`
+rows, and has the `fault` of that name (`faulty_devices.faults` and `nameless`).
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ from qassay.runtimes.catalog.grammar import read_catalog
 from qassay.runtimes.catalog.load import offer
 from qassay.runtimes.targets import parse_targets
 from qassay.testing.content import encode, healthy
+from qassay.testing.device_cases import run_device_case
 from qassay.testing.gguf_writer import GgufTensor, build_gguf
 from qassay.testing.layers import layer_tensors
 from qassay.testing.safetensors_writer import SafeTensor, write_safetensors
@@ -117,6 +120,8 @@ def run_case(case: Case, folder: Path, options: CheckOptions | None = None) -> C
     )
     if "against" in case.recipe:
         return _run_comparison(case.recipe, folder, wanted)
+    if "linear" in case.recipe:
+        return run_device_case(case.recipe, folder, wanted)
     if "crashed" not in case.recipe:
         return check(build(case.recipe, folder), wanted)
     facts = audit(in_memory(case.recipe), wanted)

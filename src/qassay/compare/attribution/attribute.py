@@ -141,7 +141,7 @@ def _further(problem: Problem, search: Search, done: Attribution) -> Attribution
     clean = search.clean_verified()
     if not search.known.any():
         return done
-    overflow = done.non_finite.overflow and clean.ratio <= _ROUNDING
+    overflow = done.non_finite.overflow and clean.rounding.ratio <= _ROUNDING
     if _rounding_only(clean) or (overflow and (clean.exact is None or clean.exact >= 0.9)):
         done.verdict, done.certainty = Verdict.ROUNDING, Certainty.LIKELY
         return done
@@ -172,7 +172,7 @@ def _named(done: Attribution, held: list[Explanation]) -> Attribution:
 
 def _rounding_only(clean: Verified) -> bool:
     """Whether an output is what it should be, up to another way of adding up."""
-    return (clean.exact is None or clean.exact >= 0.99) and clean.ratio <= _ROUNDING
+    return (clean.exact is None or clean.exact >= 0.99) and clean.rounding.small()
 
 
 def _likely(search: Search, found: Sequence[Verified], clean: Verified) -> list[Explanation]:
@@ -185,19 +185,19 @@ def _likely(search: Search, found: Sequence[Verified], clean: Verified) -> list[
         return []
     good = []
     for one in found:
-        if one.ratio > _ROUNDING or (one.exact is not None and one.exact < 0.99):
+        if not one.rounding.small() or (one.exact is not None and one.exact < 0.99):
             continue
         if not search.enough(one):
             continue
-        if clean.ratio <= 2 * _ROUNDING and (
+        if clean.rounding.ratio <= 2 * _ROUNDING and (
             clean.exact is None or one.exact is None or clean.exact >= 0.99
         ):
             continue
         good.append(one)
     if not good:
         return []
-    least = min(one.ratio for one in good)
-    devices = merged([one for one in good if one.ratio <= _NEAREST * least])
+    least = min(one.rounding.ratio for one in good)
+    devices = merged([one for one in good if one.rounding.ratio <= _NEAREST * least])
     return devices if len(devices) <= _MOST_LIKELY else []
 
 

@@ -110,14 +110,55 @@ def _even(off: Mask) -> bool:
     return True
 
 
+_MOST_ROUNDING = 4.0
+_WORST_CHANNEL = 10.0
+_MOST_SLOPE = 2.0**-8
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """A difference in units of bf16's rounding of |x| * rms(w), over rows that add up.
+
+    Attributes:
+        ratio: Root mean square of all.
+        worst: That of the worst output channel.
+        slope: By which share of the prediction the output is off on average.
+        doubt: What chance may make of `slope`.
+    """
+
+    ratio: float = math.inf
+    worst: float = math.inf
+    slope: float = 0.0
+    doubt: float = 0.0
+
+    def small(self) -> bool:
+        """Whether another width or order of adding up makes such differences.
+
+        No channel is off by much more than the rest, and outputs are not all too large or small.
+        """
+        return (
+            self.ratio <= _MOST_ROUNDING
+            and self.worst <= _WORST_CHANNEL
+            and abs(self.slope) <= _MOST_SLOPE + self.doubt
+        )
+
+
 @np.errstate(all="ignore")
-def rounding_ratio(y: Floats, p: Floats, size: Floats, rows: Mask) -> float:
-    """Return the RMS difference over some rows as a multiple of bf16's rounding of |x| * rms(w)."""
+def rounding(y: Floats, p: Floats, size: Floats, rows: Mask) -> Rounding:
+    """Return a difference over some rows in units of rounding; `size` is |x| * rms(w)."""
     if not rows.any():
-        return 0.0
-    scaled = (y[rows] - p[rows]) / np.maximum(size[rows], np.float32(1e-30))
-    power = float(np.mean(np.square(scaled, dtype=np.float64)))
-    return math.sqrt(power) * 256 if math.isfinite(power) else math.inf
+        return Rounding(0.0, 0.0)
+    least = np.maximum(size[rows], np.float32(1e-30))
+    scaled = np.asarray((y[rows] - p[rows]) / least, np.float64)
+    told = np.asarray(p[rows] / least, np.float64)
+    squares = np.square(scaled)
+    power, mean = float(np.sum(told * told)), float(np.mean(squares))
+    if not math.isfinite(mean) or not math.isfinite(power):
+        return Rounding()
+    slope = float(np.sum(scaled * told)) / power if power > 0 else 0.0
+    doubt = 5 * math.sqrt(mean / power) if power > 0 else math.inf
+    worst = math.sqrt(float(squares.mean(axis=0).max(initial=0)))
+    return Rounding(math.sqrt(mean) * 256, worst * 256, slope, doubt)
 
 
 @np.errstate(all="ignore")

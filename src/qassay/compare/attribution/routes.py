@@ -269,10 +269,12 @@ def _swapped_columns(true: Setup, inputs: Inputs, delta: Floats) -> Iterator[Edi
         norms = (power[:, None] + power[None, :] - cross) * np.maximum(apart, 0)
         gain = np.where(norms > 0, gain / np.sqrt(np.maximum(norms, 1e-30)), 0)
         upper = np.triu(gain, 1)
-        for flat in np.argpartition(upper.reshape(-1), -3)[-3:]:
-            a, b = (int(place) for place in np.unravel_index(flat, upper.shape))
-            if upper[a, b] > 0:
-                yield swap_edit(true.k, a, b, target)
+        for _ in range(3):
+            a, b = (int(place) for place in np.unravel_index(np.argmax(upper), upper.shape))
+            if upper[a, b] <= 0:
+                break
+            upper[a, b] = 0
+            yield swap_edit(true.k, a, b, target)
 
 
 def swap_edit(k: int, a: int, b: int, target: str) -> Edit:

@@ -19,9 +19,10 @@ from qassay.compare.attribution import routes
 from qassay.compare.attribution.evidence import (
     NATS,
     Fit,
+    Rounding,
     explained,
     fit,
-    rounding_ratio,
+    rounding,
     tolerance,
     unit,
 )
@@ -91,7 +92,7 @@ class Verified:
         setup: With them.
         fits: By arithmetic.
         exact: By arithmetic: share of equal outputs where nothing is added up; None: no such.
-        ratio: The least difference where something is, as a multiple of bf16's rounding.
+        rounding: The least difference where something is, in units of bf16's rounding.
         models: Arithmetics under which it holds.
     """
 
@@ -99,7 +100,7 @@ class Verified:
     setup: Setup
     fits: dict[Model, Fit]
     exact: float | None
-    ratio: float
+    rounding: Rounding
     models: tuple[Model, ...] = ()
 
     @property
@@ -175,7 +176,7 @@ class Search:
         exact_rows = self.inputs.exact & (self.inputs.nonzero == 1)
         dense = self.inputs.nonzero > 1
         exact: float | None = None
-        ratio = np.inf
+        least = Rounding()
         for model, p in predict(setup, self.inputs, self.models):
             fits[model] = fit(self.y, p, bias, self.size, self.known)
             if exact_rows.any():
@@ -184,8 +185,9 @@ class Search:
                 share = float(np.count_nonzero(same[exact_rows])) / max(1, here)
                 exact = share if exact is None else max(exact, share)
             masked = np.where(self.known, p, self.y)
-            ratio = min(ratio, rounding_ratio(self.y, masked, size, dense))
-        done = Verified(edits, setup, fits, exact, ratio)
+            here_ = rounding(self.y, masked, size, dense)
+            least = min(least, here_, key=lambda one: one.ratio)
+        done = Verified(edits, setup, fits, exact, least)
         done.models = tuple(m for m, one in fits.items() if one.holds(1e-4 if edits else 1e-5))
         self.verified[key] = done
         return done
@@ -317,11 +319,15 @@ class Search:
         return merged(near)
 
 
-def _rank(edits: Edits) -> tuple[int, float, int]:
-    """Return how simple a name is: fewer faults, nothing fitted, the output before components."""
+def _rank(edits: Edits) -> tuple[int, float, int, int]:
+    """Return how simple a name is: fewer faults, nothing fitted, the output before components.
+
+    Of two ways to tell one order, a step left out comes before one taken too often.
+    """
     order = {"y": 0, "b": 1, "z": 2, "s": 3, "sz": 4, "q": 5, "x": 6}
     last = max((order.get(edit.component, 7) for edit in edits), default=0)
-    return len(edits), sum(edit.free for edit in edits), last
+    often = sum("undeal" in edit.id or "inverse" in edit.id for edit in edits)
+    return len(edits), sum(edit.free for edit in edits), last, often
 
 
 def merged(found: Sequence[Verified]) -> list[Explanation]:

@@ -1,0 +1,126 @@
+"""`qassay diagnose`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from qassay.cli.options import (
+    Judgement,
+    Output,
+    RuleChoice,
+    config_option,
+    output_options,
+    rule_options,
+    severities,
+    verdict_options,
+)
+from qassay.cli.paths import ModelPath
+
+
+@click.command()
+@click.option(
+    "--weights",
+    required=True,
+    type=ModelPath(),
+    metavar="FILE",
+    help="The weights that the device has: a checkpoint, an npz with qweight, scales, qzeros, or "
+    "a .mlir of tpu-mlir with its npz beside it.",
+)
+@click.option(
+    "--inputs",
+    required=True,
+    type=ModelPath(),
+    metavar="FILE",
+    help="What it was given: npz, npy, safetensors, or a folder of dumps with a JSON of shapes.",
+)
+@click.option(
+    "--device", required=True, type=ModelPath(), metavar="FILE", help="What came out, the same."
+)
+@click.option(
+    "--float",
+    "reference",
+    type=ModelPath(),
+    metavar="FILE",
+    help="The float reference: the weights before they were quantized, or their outputs.",
+)
+@click.option("--layer", metavar="NAME", help="The layer, where the weights hold several.")
+@click.option("--float-layer", metavar="NAME", help="Its name in --float, where it is another.")
+@click.option("--input-name", metavar="NAME", help="The array of inputs, where there are several.")
+@click.option("--output-name", metavar="NAME", help="The array of outputs, the same.")
+@click.option("--group-size", type=click.IntRange(1), metavar="G", help="Weights a group.")
+@click.option("--weight-bits", type=click.Choice(["4", "8"]), help="Width of the codes in an npz.")
+@click.option(
+    "--on",
+    metavar="RUNTIME",
+    envvar="QASSAY_ON",
+    help="The chip and the version of its compiler: sophgo:bm1684x@1.30.2, ...",
+)
+@click.option("--no-pairs", is_flag=True, help="Try no two faults at once.")
+@rule_options
+@verdict_options
+@output_options
+@config_option
+def command(
+    weights: str,
+    inputs: str,
+    device: str,
+    reference: str | None,
+    layer: str | None,
+    float_layer: str | None,
+    input_name: str | None,
+    output_name: str | None,
+    group_size: int | None,
+    weight_bits: str | None,
+    on: str | None,
+    no_pairs: bool,
+    choice: RuleChoice,
+    judgement: Judgement,
+    output: Output,
+) -> int:
+    """Tell whose fault a device's wrong output is.
+
+    Compares what came out of one Linear with what its weights give for the same inputs, under
+    every arithmetic that is documented, bit for bit. Splits the error into what quantization cost
+    and what the device made of it, and names the fault: bias, channels, nibbles, zero points,
+    scales, groups, tail, activations, accumulator, NaN, weights of another layer. Where nothing
+    explains the output, it says so.
+    """
+    from qassay.cli import emit  # noqa: PLC0415 - imports NumPy
+    from qassay.cli.codes import known_codes  # noqa: PLC0415
+    from qassay.core.errors import InputError  # noqa: PLC0415
+    from qassay.core.finding import Severity  # noqa: PLC0415
+    from qassay.report.document import unreadable  # noqa: PLC0415
+    from qassay.report.of_diagnose import report_of  # noqa: PLC0415
+    from qassay.rules.registry import codes  # noqa: PLC0415
+    from qassay.run.diagnose import Asked, diagnose  # noqa: PLC0415
+    from qassay.run.options import CheckOptions  # noqa: PLC0415
+    from qassay.runtimes.sophgo.named import aimed_at  # noqa: PLC0415
+
+    known = list(codes())
+    options = CheckOptions(
+        select=known_codes(choice.select, known, *choice.select_from),
+        ignore=known_codes(choice.ignore, known, *choice.ignore_from),
+        severities={code: Severity.parse(word) for code, word in severities().items()},
+    )
+    asked = Asked(
+        Path(weights),
+        Path(inputs),
+        Path(device),
+        None if reference is None else Path(reference),
+        layer,
+        float_layer,
+        input_name,
+        output_name,
+        group_size,
+        None if weight_bits is None else int(weight_bits),
+        None if on is None else aimed_at(on),
+        pairs=not no_pairs,
+    )
+    try:
+        report = report_of(diagnose(asked, options))
+    except InputError as error:
+        report = unreadable("diagnose", error.path or device, error)
+    emit.emit(report, output)
+    return report.exit_code(judgement.fail_on, allow_incomplete=judgement.allow_incomplete)

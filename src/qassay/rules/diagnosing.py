@@ -1,0 +1,246 @@
+"""What rules about a device's outputs have in common: each words the causes that carry its code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from qassay.core.finding import Certainty, Finding, Location, Severity
+from qassay.core.text import safe
+from qassay.rules.base import Rule, share_of
+
+if TYPE_CHECKING:
+    from qassay.compare.attribution.facts import Diagnosis, Outcome
+    from qassay.compare.attribution.verdict import Explanation
+
+
+class DiagnosisRule(Rule):
+    """A rule that looks at the outputs of a device."""
+
+    def check(self, diagnosis: Diagnosis) -> Iterator[Finding]:
+        """Yield one finding for each cause with this rule's code."""
+        return worded(self, diagnosis)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Something that is wrong with an output.
+
+    Attributes:
+        code: Of the rule that reports it.
+        text: What, with numbers.
+        certainty: How sure.
+        data: Numbers.
+        severity: Other than the rule's.
+        help: What to do, other than the rule says.
+        location: Where first.
+        count: How many outputs or channels.
+    """
+
+    code: str
+    text: str
+    certainty: Certainty = Certainty.PROVEN
+    data: dict[str, Any] = field(default_factory=dict)
+    severity: Severity | None = None
+    help: str = ""
+    location: Location | None = None
+    count: int | None = None
+
+
+def worded(rule: Rule, diagnosis: Diagnosis) -> Iterator[Finding]:
+    """Yield the findings of one rule; a rule about two models words its faults on a device, too."""
+    for outcome in diagnosis.outcomes:
+        for cause in causes(outcome):
+            if cause.code == rule.code:
+                yield rule.finding(
+                    cause.text,
+                    path=diagnosis.path,
+                    tensor=diagnosis.layer,
+                    field=outcome.name,
+                    count=cause.count or 1,
+                    locations=(cause.location,) if cause.location else (),
+                    severity=cause.severity,
+                    certainty=cause.certainty,
+                    data=cause.data,
+                    help=cause.help,
+                )
+
+
+def causes(outcome: Outcome) -> Iterator[Cause]:
+    """Yield everything that is wrong with one output."""
+    yield from _not_finite(outcome)
+    told = outcome.told
+    verdict = told.verdict.value
+    if told.tail:
+        yield Cause(
+            "Q607",
+            f"rows of {told.tail} output channels were not cropped; {told.tail_text}",
+            data={"channels": told.tail},
+        )
+    if verdict == "fault":
+        for one in told.explanations:
+            yield from _named(outcome, one, Certainty.PROVEN)
+    elif verdict in ("one-of", "likely"):
+        yield _several(outcome)
+    elif verdict == "part":
+        share = told.share or 0.0
+        yield Cause(
+            "Q616",
+            f"differs from what the weights give; a fault like this one explains {share:.0%} of the"
+            f" difference, not all: {told.best}",
+            told.certainty,
+            {"share": share, "like": told.best, **_fit(outcome)},
+        )
+    elif verdict == "unexplained" and not (told.non_finite.born and not told.channels):
+        yield _unexplained(outcome)
+
+
+def _not_finite(outcome: Outcome) -> Iterator[Cause]:
+    odd = outcome.told.non_finite
+    elements = outcome.device.elements + outcome.device.not_finite
+    place, where = None, ""
+    if odd.where is not None:
+        place = Location(row=odd.where[1])
+        where = f", the first in row {odd.where[0]}, channel {odd.where[1]}"
+    if odd.hidden:
+        tail = "; they are what NaN and infinity read as zero give" if odd.zeroed else ""
+        yield Cause(
+            "Q608",
+            f"{share_of(odd.hidden, elements, 'outputs')} are finite where they should be NaN or"
+            f" infinite{where}{tail}",
+            data={"hidden": odd.hidden, "expected": odd.expected, "read_as_zero": odd.zeroed},
+            location=place,
+            count=odd.hidden,
+        )
+    if odd.born and odd.overflow:
+        yield Cause(
+            "Q803",
+            f"{share_of(odd.born, elements, 'outputs')} overflow as in an f16 accumulator: each adds"
+            f" up beyond 65504{where}",
+            data={"overflowed": odd.born},
+            severity=Severity.ERROR,
+            location=place,
+            count=odd.born,
+        )
+    elif odd.born and not outcome.told.tail:
+        yield Cause(
+            "Q801",
+            f"{share_of(odd.born, elements, 'outputs')} are not finite where they should be{where}",
+            data={"born": odd.born},
+            location=place,
+            count=odd.born,
+        )
+
+
+def _named(outcome: Outcome, one: Explanation, certainty: Certainty) -> Iterator[Cause]:
+    """Yield one cause for each fault of an explanation."""
+    told = outcome.told
+    beside = "" if len(one.edits) < 2 else f" (one of {len(one.edits)} faults that act together)"
+    equal = (
+        f": {share_of(one.fit.equal, one.fit.elements, 'outputs')} are equal bit for bit to what"
+        " that gives"
+    )
+    for edit in one.edits:
+        also = [text for text in one.spellings if text != edit.text][:4]
+        spelled = f"; the same device: {'; '.join(also)}" if also else ""
+        variants = "; these inputs do not part it from: " + "; ".join(one.variants[:3])
+        yield Cause(
+            edit.code,
+            f"{edit.text}{beside}{equal}{spelled}{variants if one.variants else ''}",
+            certainty,
+            {
+                "fault": edit.id,
+                "arithmetic": [model.value for model in told.models],
+                "equal": one.fit.equal,
+                "elements": one.fit.elements,
+                "spellings": list(one.spellings),
+                "variants": list(one.variants),
+                **dict(edit.data or {}),
+            },
+            help=remedy(edit.id),
+            count=max(1, told.channels),
+        )
+
+
+def _several(outcome: Outcome) -> Cause:
+    told = outcome.told
+    first = told.explanations[0]
+    if told.verdict.value == "likely":
+        listed = "; or ".join(one.text for one in told.explanations)
+        text = f"{listed}: that explains the outputs up to rounding, of an arithmetic not known"
+    else:
+        listed = "; or ".join(one.text for one in told.explanations[:4])
+        text = (
+            f"{listed}: each of these {len(told.explanations)} gives these outputs bit for bit;"
+            " the inputs of `qassay probe` would part them"
+        )
+    return Cause(
+        first.edits[0].code,
+        text,
+        Certainty.LIKELY,
+        {
+            "faults": [list(one.ids) for one in told.explanations],
+            "arithmetic": [model.value for model in told.models],
+        },
+        help=remedy(first.edits[0].id),
+        count=max(1, told.channels),
+    )
+
+
+def _unexplained(outcome: Outcome) -> Cause:
+    told = outcome.told
+    singles, pairs = told.tried
+    worst = outcome.device.channels[0] if outcome.device.channels else None
+    return Cause(
+        "Q616",
+        f"differs from what the weights give in {told.channels} output channels, and none of"
+        f" {singles:,} faults and {pairs:,} pairs of them explains it",
+        Certainty.PROVEN,
+        {"channels": told.channels, "tried": [singles, pairs], **_fit(outcome)},
+        location=None if worst is None else Location(row=worst[0]),
+        count=max(1, told.channels),
+    )
+
+
+def _fit(outcome: Outcome) -> dict[str, Any]:
+    clean = outcome.told.clean
+    if clean is None:
+        return {}
+    return {"equal": clean.equal, "elements": clean.elements}
+
+
+_REMEDIES = (
+    ("rows-deal", "deal channels back: run `qassay layout` over what the device was given and"
+     " compare it with the order that the chip wants"),
+    ("rows-undeal", "deal channels to the lanes once: run `qassay layout` over what the device was"
+     " given"),
+    ("rows-awq", "apply AWQ's order once, to codes and to zero points alike"),
+    ("columns", "pack low nibbles first, even features in the low nibble"),
+    ("groups", "index scales and zero points by row, then group: [N, K/g]"),
+    ("group-size", "give the device the group size that the scales have"),
+    ("zeros", "read zero points by one convention: GPTQ v1 stores them less one"),
+    ("codes", "read codes as unsigned, and subtract the zero point"),
+    ("layer", "pack the weights of this layer under its own name"),
+)  # fmt: skip
+
+
+def remedy(edit: str) -> str:
+    """Return what to do about a fault, "" for what its rule says."""
+    return next((text for start, text in _REMEDIES if edit.startswith(start)), "")
+
+
+def title(outcome: Outcome) -> str:
+    """Return the verdict on one output in a sentence."""
+    told = outcome.told
+    name = safe(outcome.name, 60)
+    words = {
+        "explained": "explained bit for bit by a documented arithmetic: not a fault",
+        "fault": "a fault, named",
+        "one-of": "one of several faults; these inputs cannot tell which",
+        "likely": "a fault, likely named: the device's arithmetic is not known",
+        "rounding": "differs from what should come out by rounding alone",
+        "part": "a fault explains a part of the difference",
+        "unexplained": "not explained",
+    }
+    return f"{name}: {words[told.verdict.value]}"

@@ -1,0 +1,365 @@
+"""Three outputs of one Linear for the same inputs: which part of an error is whose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qassay.compare.attribution.attribute import Problem, attribute, blind_spots
+from qassay.compare.attribution.facts import Diagnosis, Outcome, difference
+from qassay.compare.attribution.library import LANES
+from qassay.compare.attribution.setup import Floats
+from qassay.compare.attribution.verdict import Verdict
+from qassay.containers.opening import display_name
+from qassay.core.errors import UsageError
+from qassay.core.finding import Certainty, Finding
+from qassay.core.text import safe
+from qassay.rules.diagnosing import worded
+from qassay.rules.registry import NAMED_BY_DIAGNOSES, rule
+from qassay.run.diagnose_arrays import Array, as_floats, read_arrays
+from qassay.run.diagnose_weights import Weights, open_weights
+from qassay.run.options import CheckOptions
+from qassay.runtimes.sophgo.arithmetic import Computed, Model, model_of, multiply
+from qassay.runtimes.sophgo.named import Aimed
+
+_COMPARED = ("bm1684x", "bm1688")
+_RAN = ("1.28.1", "1.30.2")
+_MODELS_OF_8 = (Model.DEVICE, Model.ONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked.
+
+    Attributes:
+        weights: The weights that the device has.
+        inputs: What it was given.
+        device: What came out.
+        reference: The float reference: weights before they were quantized, or their outputs.
+        layer: Name of the layer.
+        layer_of_reference: Its name in `reference`, where that is another.
+        input_name: Name of the array of inputs.
+        output_name: Name of the array of outputs.
+        group_size: g.
+        weight_bits: Width of codes in an npz.
+        on: Chip and version.
+        pairs: Whether pairs of faults are tried.
+    """
+
+    weights: Path
+    inputs: Path
+    device: Path
+    reference: Path | None = None
+    layer: str | None = None
+    layer_of_reference: str | None = None
+    input_name: str | None = None
+    output_name: str | None = None
+    group_size: int | None = None
+    weight_bits: int | None = None
+    on: Aimed | None = None
+    pairs: bool = True
+
+
+@dataclass(slots=True)
+class DiagnoseResult:
+    """What came of it.
+
+    Attributes:
+        diagnosis: Everything that was found.
+        findings: In order.
+        nbytes: Size of the files of weights and outputs.
+        formats: Their formats.
+        crashed: Codes of rules that failed.
+    """
+
+    diagnosis: Diagnosis
+    findings: list[Finding] = field(default_factory=list)
+    nbytes: tuple[int, int] = (0, 0)
+    formats: tuple[str, str] = ("npz", "npz")
+    crashed: list[str] = field(default_factory=list)
+
+
+def diagnose(
+    asked: Asked,
+    options: CheckOptions | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> DiagnoseResult:
+    """Compare a device's outputs with what its weights should give, and name the fault.
+
+    Raises:
+        InputError: A file cannot be read.
+        UsageError: The files do not belong together, or it is not clear which arrays are meant.
+    """
+    inputs, outputs = read_arrays(asked.inputs), read_arrays(asked.device)
+    weights = open_weights(
+        asked.weights,
+        asked.layer,
+        asked.group_size,
+        columns=_columns(inputs, asked.input_name),
+        weight_bits=asked.weight_bits,
+    )
+    true = weights.setup
+    reference = _Reference(asked, weights)
+    computed = _computed(asked.on, weights)
+    done = Diagnosis(
+        layer=weights.name,
+        path=display_name(asked.device),
+        weights=weights.path,
+        label=weights.label,
+        n=true.n,
+        k=true.k,
+        group=weights.group,
+        on=str(asked.on or ""),
+        expected=_expected(asked.on, computed, weights),
+        notes=list(weights.notes),
+    )
+    for name, x, y in pairs(inputs, outputs, true.k, true.n, asked):
+        problem = Problem(true, x, y, _models(weights, computed), _lanes(asked.on),
+                          weights.others, asked.pairs, tell)  # fmt: skip
+        done.outcomes.append(_outcome(name, problem, reference, weights))
+    result = DiagnoseResult(done, nbytes=(weights.nbytes, _size(asked.device)),
+                            formats=(weights.format, _format(asked.device)))  # fmt: skip
+    _judge(result, options or CheckOptions())
+    return result
+
+
+def _outcome(name: str, problem: Problem, reference: _Reference, weights: Weights) -> Outcome:
+    told = attribute(problem)
+    if told.verdict is Verdict.EXPLAINED:
+        told.blind = tuple(dict.fromkeys(edit.text for edit in blind_spots(problem)))
+    n = problem.true.n
+    model = told.models[0] if told.models else problem.models[0]
+    quantized = multiply(problem.x, problem.true.weight(), problem.true.bias, model=model)
+    y = problem.y[:, :n]
+    floats = reference.output(name, problem.x, problem.true.bias)
+    return Outcome(
+        name=name,
+        rows=len(problem.x),
+        told=told,
+        quantization=None if floats is None else difference(floats, quantized),
+        device=difference(quantized, y),
+        total=None if floats is None else difference(floats, y),
+        ways=tuple(_ways(told.models, weights)) if told.verdict is Verdict.EXPLAINED else (),
+    )
+
+
+class _Reference:
+    """The float reference: weights, or the outputs that they gave."""
+
+    def __init__(self, asked: Asked, weights: Weights) -> None:
+        self._outputs: dict[str, Array] = {}
+        self._weight: npt.NDArray[np.float64] | None = None
+        self._bias: Floats | None = None
+        self._n = weights.setup.n
+        if asked.reference is None:
+            return
+        path = asked.reference
+        layer = asked.layer_of_reference or asked.layer
+        if path.is_dir() or path.suffix.lower() in (".npz", ".npy"):
+            arrays = None if (path / "config.json").is_file() else read_arrays(path)
+            if arrays is not None and "weight" not in arrays:
+                self._outputs = arrays
+                return
+        floats = open_weights(path, layer, columns=weights.setup.k)
+        if floats.setup.codes.shape != weights.setup.codes.shape:
+            raise UsageError(
+                "the float weights are of another shape",
+                path=floats.path,
+                expected=str(list(weights.setup.codes.shape)),
+                found=str(list(floats.setup.codes.shape)),
+            )
+        self._weight = floats.setup.weight(stored=True).astype(np.float64)
+        self._bias = floats.setup.bias
+
+    def output(
+        self, name: str, x: Floats, bias: Floats | None
+    ) -> npt.NDArray[np.floating[Any]] | None:
+        """Return the float output for some inputs, None where there is no reference."""
+        if self._weight is not None:
+            with np.errstate(all="ignore"):
+                product = x.astype(np.float64) @ self._weight.T
+            added = bias if self._bias is None else self._bias
+            done: npt.NDArray[np.float64] = product if added is None else product + added
+            return done
+        if not self._outputs:
+            return None
+        size = len(x) * self._n
+        fitting = {key: array for key, array in self._outputs.items() if array.size == size}
+        chosen = fitting.get(name) if name in fitting else next(iter(fitting.values()), None)
+        if chosen is None:
+            raise UsageError(
+                "the float reference holds no such output",
+                expected=f"an array of {len(x)} x {self._n}, or `weight`",
+                found=", ".join(safe(key, 40) for key in list(self._outputs)[:6]),
+            )
+        return as_floats(chosen, name).reshape(len(x), self._n)
+
+
+def pairs(
+    inputs: Mapping[str, Array], outputs: Mapping[str, Array], k: int, n: int, asked: Asked
+) -> Iterator[tuple[str, Floats, Floats]]:
+    """Yield name, inputs `[M, K]` and outputs `[M, N']` that belong together.
+
+    Arrays of one name belong together; else the one array of inputs and the one of outputs.
+
+    Raises:
+        UsageError: It is not clear which belong together, or none do.
+    """
+    ins = {
+        name: array for name, array in inputs.items()
+        if array.ndim and array.shape[-1] == k and asked.input_name in (None, name)
+    }  # fmt: skip
+    outs = {name: array for name, array in outputs.items() if asked.output_name in (None, name)}
+    if not ins or not outs:
+        raise UsageError(
+            "no inputs of this weight" if not ins else "no such outputs",
+            expected=f"an array [..., {k}]" if not ins else asked.output_name,
+            found=_listed(outputs if ins else inputs),
+        )
+    shared = [name for name in ins if name in outs]
+    if shared and asked.output_name is None:
+        for name in shared:
+            yield name, *_rows(name, ins[name], outs[name], k, n)
+        return
+    if len(ins) > 1:
+        raise UsageError("which inputs?", found=_listed(ins), hint="name them with --input-name")
+    [(_, x)] = ins.items()
+    rows = x.size // k
+    fitting = {name: y for name, y in outs.items() if _fits(y, rows, n)}
+    exact = {name: y for name, y in fitting.items() if y.shape[-1] == n and y.dtype.kind == "f"}
+    chosen = exact or fitting
+    name = _only(chosen, outputs, rows, n)
+    yield name, *_rows(name, x, chosen[name], k, n)
+
+
+def _only(chosen: Mapping[str, Array], outputs: Mapping[str, Array], rows: int, n: int) -> str:
+    if not chosen:
+        raise UsageError("no outputs of this weight", expected=f"{rows} x {n} numbers",
+                         found=_listed(outputs))  # fmt: skip
+    first, *rest = chosen
+    for other in rest:
+        if not np.array_equal(np.ravel(chosen[first]), np.ravel(chosen[other]), equal_nan=True):
+            raise UsageError(
+                "which outputs?", found=_listed(chosen), hint="name them with --output-name"
+            )
+    return first
+
+
+def _fits(y: Array, rows: int, n: int) -> bool:
+    if not y.ndim or not rows:
+        return False
+    width = y.size // rows
+    return y.size == rows * width and (
+        width == n or (y.shape[-1] == width and n < width <= 2 * n + 256)
+    )
+
+
+def _rows(name: str, x: Array, y: Array, k: int, n: int) -> tuple[Floats, Floats]:
+    rows = x.size // k
+    if not _fits(y, rows, n):
+        raise UsageError(
+            f"{safe(name, 80)}: inputs and outputs do not belong together",
+            expected=f"{rows} rows of {n} outputs",
+            found=str(list(y.shape)),
+        )
+    return as_floats(x, name).reshape(rows, k), as_floats(y, name).reshape(rows, -1)
+
+
+def _listed(arrays: Mapping[str, Array]) -> str:
+    some = [f"{safe(name, 40)} {list(array.shape)}" for name, array in list(arrays.items())[:6]]
+    return ", ".join(some) + (", ..." if len(arrays) > 6 else "")
+
+
+def _columns(inputs: Mapping[str, Array], name: str | None) -> int | None:
+    """Return K where all inputs agree on it."""
+    sizes = {array.shape[-1] for key, array in inputs.items() if array.ndim and name in (None, key)}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _bits(weights: Weights) -> int | None:
+    return weights.setup.bits if weights.setup.bits in (4, 8) else None
+
+
+def _computed(on: Aimed | None, weights: Weights) -> Computed | None:
+    bits = _bits(weights)
+    if on is None or bits is None:
+        return None
+    return model_of(on.chip.id, on.version, n=weights.setup.n, weight_bits=bits,
+                    q_group_size=weights.group)  # fmt: skip
+
+
+def _models(weights: Weights, computed: Computed | None) -> tuple[Model, ...]:
+    every = _MODELS_OF_8 if weights.setup.bits == 8 else tuple(Model)
+    first = () if computed is None else (computed.model,)
+    return tuple(dict.fromkeys((*first, *every)))
+
+
+def _lanes(on: Aimed | None) -> tuple[int, ...]:
+    return LANES if on is None else (on.chip.lanes,)
+
+
+def _expected(on: Aimed | None, computed: Computed | None, weights: Weights) -> str:
+    if on is None or _bits(weights) is None:
+        return ""
+    if computed is None:
+        return f"{on}: such a Linear does not compile there, or its arithmetic is not known"
+    return f"{on}: {computed.operation}, {WORDS[computed.model]}"
+
+
+WORDS = {
+    Model.DEVICE: "weight rounded to bf16, product rounded to bf16, bias added, rounded again",
+    Model.ONE: "weight rounded to bf16, product and bias rounded once",
+    Model.HOST: "weight not rounded, product and bias rounded once",
+}
+"""Arithmetics in words."""
+
+
+def _ways(models: tuple[Model, ...], weights: Weights) -> Iterator[str]:
+    """Yield where an arithmetic is used: chips and versions whose outputs were compared."""
+    bits = _bits(weights)
+    if bits is None:
+        yield from (f"MatMul of bf16: {WORDS[model]}" for model in models)
+        return
+    places: dict[str, list[str]] = {}
+    for chip in _COMPARED:
+        for version in _RAN:
+            found = model_of(chip, version, n=weights.setup.n, weight_bits=bits,
+                             q_group_size=weights.group)  # fmt: skip
+            if found is not None and found.model in models and found.certainty is Certainty.PROVEN:
+                path = "A16MatMul" if found.operation == "A16MatMul" else "fall-back MatMul"
+                places.setdefault(f"{chip} ({path})", []).append(version)
+    for place, versions in places.items():
+        yield f"{place} of tpu-mlir {' and '.join(versions)}"
+    host = model_of("bm1684x", n=weights.setup.n, weight_bits=bits, where="host")
+    if host is not None and host.model in models:
+        yield "host: the CPU inference of tpu-mlir 1.28.1 and 1.30.2"
+
+
+def _judge(result: DiagnoseResult, options: CheckOptions) -> None:
+    for code in NAMED_BY_DIAGNOSES:
+        if not options.runs(code):
+            continue
+        try:
+            found = list(worded(rule(code)(), result.diagnosis))
+        except Exception:  # noqa: BLE001 - a broken rule must not hide the others
+            result.crashed.append(code)
+            continue
+        wanted = options.severities.get(code)
+        result.findings += [one if wanted is None else one.with_severity(wanted) for one in found]
+
+
+def _size(path: Path) -> int:
+    try:
+        files = [path] if path.is_file() else list(path.iterdir())
+        return sum(one.stat().st_size for one in files)
+    except OSError:
+        return 0
+
+
+def _format(path: Path) -> str:
+    return "folder" if path.is_dir() else path.suffix.lower().lstrip(".") or "unknown"

@@ -1,0 +1,128 @@
+"""Planted faults: a sample of what `bench/attribution.py` plants."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qassay.compare.attribution.attribute import Problem, attribute
+from qassay.compare.attribution.verdict import Verdict
+from qassay.testing import faulty_devices as fd
+
+BENCH = Path(__file__).resolve().parents[2] / "bench" / "attribution.py"
+SPEC = importlib.util.spec_from_file_location("bench_attribution", BENCH)
+assert SPEC is not None
+assert SPEC.loader is not None
+bench = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(bench)
+
+SHAPE = (96, 128, 32, False, True)
+
+
+@pytest.fixture(scope="module")
+def case():
+    return bench.Case(SHAPE, "probe")
+
+
+def one_of_each_kind(listed):
+    return list({fault.kind: fault for fault in listed}.values())
+
+
+def test_a_fault_of_every_kind_is_named(case):
+    listed = one_of_each_kind(fd.faults(case.linear, case.other))
+    assert len(listed) >= 18
+    for place, fault in enumerate(listed):
+        arithmetic = fd.ARITHMETICS[place % 3]
+        outcome, told = case.judge([fault.plant(case.linear)], arithmetic, pairs=False)
+        assert outcome in ("exact", "clean is right"), (fault, told)
+
+
+def test_one_row_does_not_prove_a_permutation_that_was_fitted():
+    case = bench.Case(SHAPE, "random1")
+    rng = np.random.default_rng(4)
+    order = rng.permutation(96)
+    y = fd.run(fd.Device(fd.move_rows(case.linear, order, "y")), case.x, "dev")
+    told = attribute(Problem(case.true, case.x, y, pairs=False))
+    assert told.verdict in (Verdict.UNEXPLAINED, Verdict.PART)
+    four = bench.Case(SHAPE, "random4")
+    y = fd.run(fd.Device(fd.move_rows(four.linear, order, "y")), four.x, "dev")
+    told = attribute(Problem(four.true, four.x, y, pairs=False))
+    assert told.verdict is Verdict.FAULT
+    assert np.array_equal(told.explanations[0].edits[0].order, order)
+
+
+@pytest.mark.parametrize("kind", ["probe", "random4"])
+def test_what_has_no_name_gets_none(kind):
+    case = bench.Case(SHAPE, kind)
+    for fault in fd.nameless(case.linear):
+        outcome, told = case.judge([fault.plant(case.linear)], "dev", pairs=False)
+        assert outcome == "not explained", (fault, told)
+
+
+def test_two_faults_at_once(case):
+    known = {fault.name: fault for fault in fd.faults(case.linear, case.other)}
+    for one, two in (("deal32 of y", "zero points +1"), ("nibbles of codes", "bias twice")):
+        device = bench.combine(known[one], known[two], case.linear)
+        outcome, told = case.judge([device], "dev")
+        assert outcome == "exact", (one, two, told)
+        assert len(told.explanations[0].edits) == 2
+
+
+def test_sound_devices_are_not_accused():
+    for seed in range(30):
+        kind = ("probe", "one-hot", "random4", "random1")[seed % 4]
+        case = bench.Case((64, 128, 32, bool(seed & 4), bool(seed & 8)), kind, seed)
+        y = fd.run(fd.Device(case.linear), case.x, fd.ARITHMETICS[seed % 3], seed)
+        told = attribute(Problem(case.true, case.x, y))
+        assert told.verdict is Verdict.EXPLAINED, seed
+
+
+@pytest.mark.parametrize("arithmetic", fd.UNKNOWN)
+@pytest.mark.parametrize("kind", ["probe", "random16"])
+def test_an_arithmetic_that_is_not_known(arithmetic, kind):
+    case = bench.Case((64, 256, 64, False, True), kind)
+    y = fd.run(fd.Device(case.linear), case.x, arithmetic, 1)
+    told = attribute(Problem(case.true, case.x, y, pairs=False))
+    assert told.verdict is Verdict.ROUNDING
+    known = {fault.name: fault for fault in fd.faults(case.linear, case.other)}
+    for name in ("deal32 of y", "nibbles of codes", "zero points -1", "groups of s rolled by 1"):
+        y = fd.run(known[name].plant(case.linear), case.x, arithmetic, 1)
+        told = attribute(Problem(case.true, case.x, y, pairs=False))
+        assert told.verdict is Verdict.LIKELY, name
+        assert len(told.explanations) <= 3
+        assert any(case._same(one, known[name].plant(case.linear), arithmetic)
+                   for one in told.explanations)  # fmt: skip
+
+
+def test_zeros_show_the_bias_only_and_say_so():
+    case = bench.Case(SHAPE, "probe")
+    x = np.zeros((4, 128), np.float32)
+    device = fd.Device(case.linear, bias_count=2)
+    told = attribute(Problem(case.true, x, fd.run(device, x, "dev"), pairs=False))
+    assert told.verdict in (Verdict.FAULT, Verdict.ONE_OF)
+    assert any("bias" in one.text for one in told.explanations)
+    moved = fd.move_rows(case.linear, fd.row_orders(96)["deal32"], "y")
+    told = attribute(Problem(case.true, x, fd.run(fd.Device(moved), x, "dev"), pairs=False))
+    assert told.verdict is Verdict.ONE_OF  # the outputs, or the bias: zeros cannot tell
+
+
+def test_one_device_has_one_name(case):
+    """z + 1 is codes - 1; P = 8 dealt is P = 16 dealt back at N = 128."""
+    known = {fault.name: fault for fault in fd.faults(case.linear, case.other)}
+    y = fd.run(known["zero points +1"].plant(case.linear), case.x, "dev")
+    told = attribute(Problem(case.true, case.x, y, pairs=False))
+    [one] = told.explanations
+    assert one.ids == ("zeros-plus:z",)
+    assert "every code is one too low" in one.spellings
+
+
+def test_columns_that_were_not_cropped_are_a_finding(case):
+    y = fd.run(fd.Device(case.linear), case.x, "dev")
+    wide = np.concatenate([y, np.zeros((len(y), 32), np.float32)], axis=1)
+    told = attribute(Problem(case.true, case.x, wide, pairs=False))
+    assert told.verdict is Verdict.FAULT
+    assert told.tail == 128
+    assert told.explanations == ()
