@@ -238,9 +238,9 @@ def _add_values(
         }
     finite = np.isfinite(left) & np.isfinite(right)
     found.one_sided += int((off & ~finite).sum())
-    if one.table is not None:
-        step = step * steps_of(one.table)[one.codes]
     with np.errstate(all="ignore"):
+        if one.table is not None:
+            step = step * steps_of(one.table)[one.codes]
         away = np.abs(left - right) / step
     away[~(finite & off & (step > 0))] = 0
     at = int(np.argmax(away))

@@ -106,7 +106,8 @@ def plain_zero(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return floats whose bytes are the same where `same` says so: one zero, one NaN."""
     if values.dtype.kind != "f":
         return values
-    cleaned: npt.NDArray[Any] = values + values.dtype.type(0)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is an answer, not a fault
+        cleaned: npt.NDArray[Any] = values + values.dtype.type(0)
     cleaned[np.isnan(cleaned)] = np.nan
     return cleaned
 

@@ -35,8 +35,8 @@ class Whole:
 
     def factors(self) -> npt.NDArray[np.float64]:
         """Return what weights are multiplied by."""
-        values = self.values.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
+            values = self.values.astype(np.float64)
             return 1 / values if self.divides else values
 
 

@@ -166,7 +166,8 @@ def _scalars(
         size = known.block_bytes
         values = known.dequantize(part.source.read(part.offset + begin * size, count * size))
         if begin == 0:
-            kept = tuple(values[:_KEPT].astype(float).tolist())
+            with np.errstate(invalid="ignore"):  # a signalling NaN is an answer, not a fault
+                kept = tuple(values[:_KEPT].astype(float).tolist())
         if role is Role.GLOBAL:
             for kind, chosen in (
                 (Offence.SCALE_NOT_FINITE, ~np.isfinite(values)),
