@@ -200,6 +200,8 @@ class LayerMoments:
         mean_zero: Mean over the groups of the zero point as decoded; None without zero points.
         bias: Mean over the groups of mean code minus zero point, in steps; for codes that stand
             for themselves, `mean_code`.
+        usual_bias: Median of the same.
+        near_bias: Share of the groups of which the same is within a step of `bias`.
         lowest: Share of the groups that hold the lowest code.
         highest: Share of the groups that hold the highest code.
         correlation: Of a group's zero point with its mean code (Pearson), by how they are read:
@@ -223,6 +225,8 @@ class LayerMoments:
     mean_code: float | None = None
     mean_zero: float | None = None
     bias: float | None = None
+    usual_bias: float | None = None
+    near_bias: float = 0.0
     lowest: float = 0.0
     highest: float = 0.0
     correlation: dict[str, float] = field(default_factory=dict)

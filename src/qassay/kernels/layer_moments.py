@@ -196,10 +196,14 @@ def _numbers(sums: _Sums, layer: Layer, layout: CodeLayout | None) -> dict[str, 
             order = np.array(zeros.lanes)
             swapped = order[_SWAPPED][np.argsort(order)]
             told["zeros_swapped"] = _pearson(_moved(points[:whole], swapped), means[:whole])
+    away = means - points
+    bias = float(away.mean())
     return {
         "mean_code": mean,
         "mean_zero": float(points.mean()),
-        "bias": float((means - points).mean()),
+        "bias": bias,
+        "usual_bias": float(np.median(away)),
+        "near_bias": float((np.abs(away - bias) <= 1).mean()),
         "correlation": {name: value for name, value in told.items() if value is not None},
     }
 

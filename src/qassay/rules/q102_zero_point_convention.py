@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 _NEAR = 0.25
 """How near to a whole step a mean has to be; those of sound layers are within a few hundredths."""
+_ALONE = 0.75
+"""Share of groups that have to be off like the mean: else the weights of some have a sign."""
+_AT_EDGE = 0.75
+"""Where so many zero points are the first or last code, most groups are of one sign."""
 _FEWEST_GROUPS = 256
 _FEWEST_WEIGHTS = 1 << 14
 _FEW_OF = 4
@@ -53,8 +57,10 @@ class ZeroPointConvention(ModelRule, code="Q102", name="zero-point-convention"):
     Where `sym` is true every zero point must be that. Zero points that vary (2 to 4 bits) are
     judged by the weights: their mean, in steps and over all groups, is near 0 in a sound layer,
     and near +1 or -1 if the zero points are off by one. That is said of layers with at least 256
-    groups only, and only if the mean is within a quarter of a whole step; where less than a
-    quarter of the layers are off, it is a hint, since weights may have a mean of their own.
+    groups only, and only if mean and median of the groups are within a quarter of a whole step;
+    not where groups differ much, nor where most zero points are the first or last code, since
+    such groups have weights of one sign. Where less than a quarter of the layers are off, it is
+    a hint, since weights may have a mean of their own.
 
     ## Why it is bad
     Every weight is off by exactly one step of its group. The model answers in "!!!!" or in
@@ -121,8 +127,10 @@ def _case(layer: Layer, moments: LayerMoments) -> _Case | None:
         return None
     shift = _shift(layer, moments)
     if zeros.patterns.size == 1:
-        found = _constant(layer, int(zeros.patterns[0]), zeros, shift)
-        if found is not None:
+        stored = int(zeros.patterns[0])
+        found = _constant(layer, stored, zeros, shift)
+        # The constant of a symmetric layer, as it is read: weights with a mean do not change that.
+        if found is not None or _decoded(layer, stored) == _middle(layer):
             return found
     elif layer.claim is not None and layer.claim.symmetric:
         return _varying(layer, zeros)
@@ -199,7 +207,7 @@ def _varying(layer: Layer, zeros: Histogram) -> _Case:
 
 def _biased(layer: Layer, moments: LayerMoments, shift: int | None) -> _Case | None:
     """Judge zero points that vary by the mean of the weights."""
-    if not shift or moments.bias is None:
+    if not shift or moments.bias is None or _one_sided(layer, moments, shift):
         return None
     label = _label(layer)
     other = {"gptq": "gptq_v2", "gptq_v2": "gptq"}.get(label, "")
@@ -215,6 +223,25 @@ def _biased(layer: Layer, moments: LayerMoments, shift: int | None) -> _Case | N
     return _Case(
         f"biased {shift}", text, shift, Certainty.LIKELY, _relabel(other) if relabelled else ""
     )
+
+
+def _one_sided(layer: Layer, moments: LayerMoments, shift: int) -> bool:
+    """Tell whether a mean that is not 0 may well be that of the weights themselves.
+
+    Zero points that are off by one move all groups alike, so that the median moves as the mean
+    does. Groups of one sign are each off by their own number of steps; and a group that is above
+    zero as a whole has the first code for a zero point, one below zero the last.
+    """
+    usual, zeros = moments.usual_bias, moments.zeros
+    if usual is None or abs(usual - shift) >= _NEAR or moments.near_bias < _ALONE or zeros is None:
+        return True
+    edge = 0 if shift > 0 else (1 << layer.bits) - 1
+    at_edge = sum(
+        count
+        for stored, count in zip(zeros.patterns.tolist(), zeros.counts.tolist(), strict=True)
+        if _decoded(layer, stored) == edge
+    )
+    return bool(at_edge > _AT_EDGE * zeros.total)
 
 
 def _label(layer: Layer) -> str:

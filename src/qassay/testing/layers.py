@@ -7,7 +7,8 @@
 
 `layer` is `gptq`, `awq`, `compressed.pack`, `compressed.int`, `fp8`, `nvfp4.compressed`,
 `nvfp4.modelopt`, `mxfp4.compressed`. Weights are normal numbers with a deviation of 0.02.
-Integer codes span the range of their group, or are `symmetric`. Further keys: `bits`;
+Integer codes span the range of their group, or are `symmetric`. Further keys: `bits`; `mean`
+(added to the weights), `positive` (the absolute values of them);
 `zero_offset` (GPTQ: 1 is version 1, 0 version 2), `shift` (added to the zero points as stored),
 `order` (GPTQ: `true` deals columns out to groups by chance), `codes` and `zeros` (AWQ: `natural`
 instead of its own order); of FP8 `block` and `scale_name`; `dtype` of scales. `with` adds
@@ -42,6 +43,7 @@ def layer_tensors(recipe: Recipe) -> dict[str, tuple[str, tuple[int, ...], npt.N
     rows, columns = recipe["shape"]
     rng = np.random.default_rng(recipe.get("seed", 0))
     weights = rng.standard_normal((rows, columns)) * _DEVIATION + recipe.get("mean", 0.0)
+    weights = np.abs(weights) if recipe.get("positive") else weights
     parts = _FAMILIES[recipe["layer"]](recipe, weights)
     for name, value in recipe.get("with", {}).items():
         parts[name] = ("f32", np.atleast_1d(np.asarray(value, np.float64)))
