@@ -83,13 +83,19 @@ def test_two_tools_quantize_differently(compare):
     assert "config.quantization_config.quant_method" in report["result"]["metadata"]
 
 
-def test_quantized_against_its_float_source_is_not_compared(compare):
+def test_quantized_against_its_float_source_costs_what_it_should(compare):
     code, report = compare(FOLDER / "source-tiny-llama-f16", FOLDER / "llmcompressor-w4a16")
-    assert (code, report["result"]["relation"]) == (3, "not-compared")
-    reasons = {skip["reason"] for skip in report["coverage"]["skipped"]}
-    assert any("plain and the other quantized" in reason for reason in reasons)
+    assert (code, report["result"]["relation"]) == (0, "quantized")
     norms = [x for x in report["result"]["layers"] if "norm" in x["name"]]
     assert [layer["relation"] for layer in norms] == ["equal"] * 3  # all ones, in either dtype
+
+
+def test_the_float_side_is_the_reference_wherever_it_stands(compare):
+    source, quantized = FOLDER / "source-tiny-llama-f16", FOLDER / "llmcompressor-w4a16"
+    ways = [compare(source, quantized)[1], compare(quantized, source)[1]]
+    costs = [[x["cost"] for x in each["result"]["layers"] if "cost" in x] for each in ways]
+    assert len(costs[0]) == 6
+    assert costs[0] == costs[1]
 
 
 def test_source_and_what_kept_it_in_bf16(compare):

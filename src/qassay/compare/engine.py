@@ -8,6 +8,8 @@ from hashlib import blake2b
 from typing import Any
 
 from qassay.compare import names
+from qassay.compare.cost.facts import Cost
+from qassay.compare.cost.folds import Fold, settle_folds
 from qassay.compare.cost.pairs import Floats, compare_cost, is_float
 from qassay.compare.direct import Sides, differ
 from qassay.compare.entries import Entries, Match, entries_of, matches
@@ -61,6 +63,7 @@ def compare_containers(a: Container, b: Container, progress: Progress | None = N
         found.pairs.append(pair)
         if progress is not None:
             progress(pair.nbytes)
+    settle_folds(known.folds, known.norms)
     return found
 
 
@@ -124,6 +127,8 @@ def _compare(a: Entry, b: Entry, pair: Pair, context: Context, known: Known) -> 
         heads = context.heads if q_or_k and context.converted else ()
         norm = context.converted and "norm" in pair.name
         compare_plain(a, b, pair, heads=heads, norm=norm)
+        if pair.relation == "different" and len(_squeezed(a.shape)) == 1 and is_float(a):
+            known.norms.append((pair, a, b))
 
 
 def _compare_cost(
@@ -140,7 +145,11 @@ def _compare_cost(
         pair.notes.append("the second side is float: the first was measured against it")
     floats, name = known.floats(0 if plain is a else 1), pair.name if plain is a else pair.tensor
     heads = context.heads if q_or_k else ()
-    compare_cost(plain, weight, pair, floats, name, heads, converted=context.converted and q_or_k)
+    done = compare_cost(
+        plain, weight, pair, floats, name, heads, converted=context.converted and q_or_k
+    )
+    if done.fold is not None and done.folded is not None:
+        known.folds.append((pair, done.fold, done.folded))
 
 
 def _nbytes(entry: Entry) -> int:
@@ -211,6 +220,8 @@ class Known:
         self._entries = entries
         self._sides = (entries, entries if others is None else others)
         self._floats: dict[int, Floats] = {}
+        self.folds: list[tuple[Pair, Fold, Cost]] = []
+        self.norms: list[tuple[Pair, Plain, Plain]] = []
         self._by_rows: Mapping[bytes, list[tuple[str, Weight]]] | None = None
 
     def floats(self, side: int) -> Floats:

@@ -156,7 +156,7 @@ def _on_grid(
         out[:, first + 1] = np.where(taken, error / step, 0.0).sum(axis=1)
         out[:, first + 2] = np.where(taken, (error - best) / step, 0.0).sum(axis=1)
     costs = np.add.reduceat(error * error, grid.bounds[:-1], axis=1)
-    pars = par_of_group(old, grid, group)
+    pars = par_of_group(old, grid, group, both)
     out[:, Of.PAR2] = pars.sum(axis=1)
     usual = np.maximum(pars / lengths, (pars.sum(axis=1) / lengths.sum())[:, None])
     ratio = np.where(costs > 0, costs / lengths / usual, 0.0)
@@ -200,7 +200,9 @@ def gaps_of(table: Floats) -> Doubles:
     return np.minimum(np.append(gaps, np.inf), np.insert(gaps, 0, np.inf))
 
 
-def par_of_group(old: Doubles, grid: Grid, group: npt.NDArray[np.int64]) -> Doubles:
+def par_of_group(
+    old: Doubles, grid: Grid, group: npt.NDArray[np.int64], sound: npt.NDArray[np.bool_]
+) -> Doubles:
     """Return what each group should cost: the sum of squared errors, float64 `[n, G]`.
 
     A uniform grid over the group's own range has steps D = amax / (levels / 2 - 1) where zero is
@@ -221,7 +223,7 @@ def par_of_group(old: Doubles, grid: Grid, group: npt.NDArray[np.int64]) -> Doub
         most = np.abs(values).max()
         unit = np.where(amax > 0, amax / most, 1.0)[:, group]
         code = np.searchsorted((values[1:] + values[:-1]) / 2, old / unit)
-        away = values[code] * unit - old
+        away = np.where(sound & (amax > 0)[:, group], values[code] * unit - old, 0.0)
         last = (amax / most * (values[-1] - values[-2])) ** 2 / 12
         return np.asarray(np.add.reduceat(away * away, first, axis=1) + floor + last)
     wide = np.where(

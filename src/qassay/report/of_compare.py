@@ -11,6 +11,7 @@ from qassay.compare.facts import Comparison, Pair
 from qassay.core.text import safe
 from qassay.report.document import Coverage, NotChecked, Report
 from qassay.report.inputs import input_of
+from qassay.report.of_compare_cost import cost_tables
 from qassay.report.page import Column, Lines, Section, Table
 from qassay.report.strict import strict
 from qassay.report.words import count, number, plain
@@ -81,7 +82,13 @@ def _result(comparison: Comparison, rules: list[str], crashed: list[str]) -> dic
 
 def _sections(comparison: Comparison) -> Iterator[Section]:
     yield Lines("Relation", tuple(_relation(comparison)))
-    rows = [pair for pair in comparison.pairs if pair.relation in ("equal-up-to", "different")]
+    yield from cost_tables(comparison)
+    rows = [
+        pair
+        for pair in comparison.pairs
+        if pair.relation in ("equal-up-to", "different")
+        and (pair.cost is None or not pair.cost.gridded)
+    ]
     if rows:
         yield _table(rows)
     if comparison.metadata:

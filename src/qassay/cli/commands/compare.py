@@ -37,12 +37,13 @@ def command(
     no_progress: bool,
     output: Output,
 ) -> int:
-    """Tell whether two models hold the same quantization.
+    """Tell what quantizing cost, or whether two models hold the same quantization.
 
-    REF and OTHER are files or folders in any two packings that `check` reads. Weights are matched
-    by name (GGUF and Hugging Face names alike) and compared in one canonical form: equal, equal up
-    to a transformation that is named and verified on every row, or different, where and by how
-    many steps. Findings are about OTHER.
+    REF and OTHER are files or folders in any packings that `check` reads. Weights are matched by
+    name (GGUF and Hugging Face names alike). A float REF and a quantized OTHER are measured: is the
+    error what the scheme should cost, and if not, what kind of thing went wrong. Two quantized
+    models are compared in one canonical form: equal, equal up to a transformation that is named and
+    verified on every row, or different, where and by how many steps. Findings are about OTHER.
     """
     from qassay.cli import comparing, emit  # noqa: PLC0415 - imports NumPy
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from qassay.compare.cost import hypotheses, places
 from qassay.compare.cost.facts import Cost
+from qassay.compare.cost.folds import Fold, folds
 from qassay.compare.cost.hypotheses import Idea, error_of, ratio_of, sample_rows
 from qassay.compare.cost.reading import Sides, grid_of, measured, sample
 from qassay.compare.facts import Fault, Transformation
@@ -56,6 +57,8 @@ class Judged:
         other: The tensor whose weights these are.
         notes: What was allowed for.
         left: The sides as they are best set against each other.
+        fold: Factors of channels that leave what the scheme should cost.
+        folded: The error with them.
     """
 
     cost: Cost
@@ -65,6 +68,8 @@ class Judged:
     other: str = ""
     notes: list[str] = field(default_factory=list)
     left: Sides | None = None
+    fold: Fold | None = None
+    folded: Cost | None = None
 
 
 def judge(
@@ -92,7 +97,32 @@ def judge(
         found.other = others(sides)
     if not found.other and not found.transformations:
         _remainder(found, sides, bad)
+        if any(fault.kind == "unexplained" for fault in found.faults):
+            _scaled(found, sides)
     return found
+
+
+def _scaled(found: Judged, sides: Sides) -> None:
+    """See whether channels are scaled: sound where something before holds the inverse."""
+    rows = sample_rows(np.zeros(0, np.int64), sides.rows)
+    for fold in folds(sides):
+        scaled = fold.applied(sides)
+        if ratio_of(error_of(scaled, rows, sides.weight.bits)) > ACCEPT:
+            continue
+        after = _whole(scaled)
+        if after.ratio > ACCEPT or (after.row_ratios() > ABOVE_ROW).any():
+            continue
+        found.fold, found.folded = fold, after
+        parts = [name for name in ("columns", "rows") if getattr(fold, name) is not None]
+        text = (
+            f"{' and '.join(parts)} are scaled, each by its own factor, and nothing before or after"
+            f" holds the inverse; with that undone the error is {after.ratio:.2g} times what it"
+            f" should be, as it is {found.cost.ratio:.3g} times"
+        )
+        kept = [fault for fault in found.faults if fault.kind != "unexplained"]
+        data = {"kind": "channels-scaled", "ratio": found.cost.ratio, "ratio_scaled": after.ratio}
+        found.faults = [*kept, Fault("Q601", "channels-scaled", text, severe=True, data=data)]
+        return
 
 
 def _whole(sides: Sides) -> Cost:
@@ -379,25 +409,23 @@ def _above(
 ) -> Fault:
     label = sides.weight.label
     text = f"the error is {cost.ratio:.3g} times what {label} should cost here"
-    place: tuple[int | None, int | None] = (None, None)
-    count = 1
+    count, worst = 1, int(rows.argmax())
+    place: tuple[int | None, int | None] = (worst, None)
     if cost.ratio <= ABOVE:
-        worst = int(rows.argmax())
         if rows[worst] > ABOVE_ROW:
             count = int((rows > ABOVE_ROW).sum())
             text = (
                 f"{_many(count, 'row')} of {rows.size:,} cost up to {rows[worst]:.3g} times what"
                 f" {label} should cost"
             )
-            place = (worst, None)
         elif columns.size:
             count = int(columns.size)
-            worst = int(ratios.argmax())
+            column = int(ratios.argmax())
             text = (
-                f"{_many(count, 'column')} of {ratios.size:,} cost up to {ratios[worst]:.3g} times"
+                f"{_many(count, 'column')} of {ratios.size:,} cost up to {ratios[column]:.3g} times"
                 " what the nearest codes would"
             )
-            place = (None, worst)
+            place = (None, column)
         else:
             text = f"one group costs {cost.group[0] ** 0.5:.3g} times what {label} should cost"
             place = cost.group[1:]
