@@ -78,6 +78,9 @@ def test_zero_points_of_a_checkpoint() -> None:
         (None, (1, 30, 2), Certainty.PROVEN),
         ("1.30.2", (1, 30, 2), Certainty.PROVEN),
         ("v1.28.1-g43676b3-20260429", (1, 28, 1), Certainty.PROVEN),
+        ("1.30.2-gecc9dd6", (1, 30, 2), Certainty.PROVEN),
+        ("1.28.1-5-gdeadbee", (1, 28, 1), Certainty.LIKELY),
+        ("1.30.2rc1", (1, 30, 2), Certainty.LIKELY),
         ("1.27", (1, 28, 1), Certainty.LIKELY),
         ("1.28.0", (1, 28, 1), Certainty.LIKELY),
         ("1.29.0", (1, 30, 2), Certainty.LIKELY),
@@ -98,7 +101,7 @@ def test_nothing_is_guessed() -> None:
             behaviour(chip)
     with pytest.raises(UsageError, match="has no A16MatMul"):
         behaviour("cv181x")
-    for version in ("latest", "", "x1.2", "1"):
+    for version in ("latest", "", "x1.2", "1", "1.28.1xyz", "1.28.1 x", "1.28.1\x1b"):
         with pytest.raises(UsageError, match="no version"):
             behaviour("bm1684x", version)
     with pytest.raises(UsageError, match="weight_bits"):

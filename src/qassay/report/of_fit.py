@@ -112,7 +112,7 @@ def sections(fit: Fit) -> tuple[Section, ...]:
     asked, shapes = fit.asked, fit.shapes
     tp = f", {asked.tp} ranks" if asked.tp > 1 else ""
     group = "one scale a row" if asked.group_size <= 0 else f"groups of {asked.group_size}"
-    mode = asked.to if asked.bits == 16 else f"{asked.to}, {group}"
+    mode = (asked.to or "-") if asked.bits == 16 else f"{asked.to}, {group}"
     pairs = [
         ("runtime", f"{asked.place}{tp}"),
         ("to", mode),

@@ -57,8 +57,10 @@ def _input(given: Input, look: Look) -> str:
 def _coverage(report: Report, look: Look) -> Iterator[str]:
     coverage = report.coverage
     if coverage.tensors or not coverage.skipped:
-        of = count(coverage.tensors, "tensor")
-        yield f"checked {coverage.checked:,} of {of}, {size(coverage.bytes)}"
+        shapes = report.command == "fit"  # of which no byte of a weight is read
+        of = count(coverage.tensors, "Linear" if shapes else "tensor")
+        read = "" if shapes else f", {size(coverage.bytes)}"
+        yield f"checked {coverage.checked:,} of {of}{read}"
     groups: dict[str, list[NotChecked]] = {}
     for skip in coverage.skipped:
         groups.setdefault(skip.reason, []).append(skip)

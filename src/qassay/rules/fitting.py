@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from qassay.core.finding import Finding
@@ -50,7 +50,7 @@ class FitRule(ModelRule):
 def message_of(judgement: Judgement) -> str:
     """Return which Linears, why, and what the toolchain does about it."""
     failure, rule = judgement.failure, judgement.failure.rule
-    values = failure.values
+    values = _shared_out(failure.values)
     does = filled(rule.does, values)
     if rule.error:
         does += f": '{rule.error}'"
@@ -59,6 +59,18 @@ def message_of(judgement: Judgement) -> str:
         parts.append("the checkpoint keeps them at 16 bits, which this version does not look at")
     parts += failure.doubts
     return "; ".join(parts)
+
+
+def _shared_out(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts in words: a size that ranks share is written out, as conditions are on a share.
+
+    `N = 192` on two ranks becomes `N = 192 / 2 = 96`.
+    """
+    shown = dict(values)
+    for whole, part in (("N", "Np"), ("K", "Kp")):
+        if values.get(part) is not None and values[part] != values.get(whole):
+            shown[whole] = f"{values[whole]} / {values['tp']} = {values[part]}"
+    return shown
 
 
 def _subject(judgement: Judgement) -> str:

@@ -19,6 +19,13 @@ from qassay.runtimes.fit_profile import Asked, Cap, Place, Profile, as_codes
 from qassay.runtimes.shapes.linear import Linear, Shapes
 
 _DIMENSIONS = {"N": "N", "K": "K", "g": "g", "bits": "bits"}
+_WANTED = {
+    "bits": "how many bits its codes have",
+    "g": "its group size",
+    "G": "its group size",
+    "sym": "whether its codes are symmetric",
+    "act_order": "whether its columns are in another order (act-order)",
+}
 _SURENESS = (Certainty.PROVEN, Certainty.LIKELY, Certainty.HINT)
 
 
@@ -95,6 +102,7 @@ class Fit:
         judgements: What does not fit, in the order of the first Linear concerned.
         outcomes: What becomes of each Linear, in the order of `shapes`.
         unread: What was not judged, with the reason.
+        tried: How many Linears were judged to find remedies; there is a limit to that.
     """
 
     path: str
@@ -104,6 +112,7 @@ class Fit:
     judgements: list[Judgement] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     unread: list[Skipped] = field(default_factory=list)
+    tried: int = 0
 
 
 def fit(path: str, shapes: Shapes, profile: Profile, asked: Asked) -> Fit:
@@ -159,7 +168,7 @@ def _judged(linear: Linear, shapes: Shapes, profile: Profile, asked: Asked) -> O
             if not applies(rule, asked.place, values) or rule.condition.holds(values):
                 continue
         except Unknown as error:
-            return Outcome(how, tuple(failures), f"{rule.id} needs {error}, which is not known")
+            return Outcome(how, tuple(failures), _unknown(rule, str(error), linear, asked))
         if rule.effect is Effect.KERNEL_REJECTED:
             rejected.setdefault(rule.path, []).append(rule)
         failures.append(_failure(rule, values, caps))
@@ -169,6 +178,14 @@ def _judged(linear: Linear, shapes: Shapes, profile: Profile, asked: Asked) -> O
     if rejected and not taken:
         failures = [_refused(each) for each in failures]
     return Outcome(how, tuple(failures))
+
+
+def _unknown(rule: CatalogRule, what: str, linear: Linear, asked: Asked) -> str:
+    """Return why an entry cannot be decided, for people."""
+    if what in ("Np", "Kp"):
+        size = linear.n if what == "Np" else linear.k
+        return f"{what[0]} = {size} is not split evenly by {asked.tp} ranks"
+    return f"{_WANTED.get(what, what)} is not known, and the entry {rule.id} needs it"
 
 
 def applies(rule: CatalogRule, place: Place, values: Mapping[str, Any]) -> bool:
@@ -197,6 +214,8 @@ def applies(rule: CatalogRule, place: Place, values: Mapping[str, Any]) -> bool:
 
 def _in_range(since: str, until: str, version: str) -> bool:
     """Tell whether a version lies in a range; one that is not known may."""
+    if not since and not until:
+        return True
     numbers = version_numbers(version)
     if since and since != UNKNOWN and numbers and numbers < version_numbers(since):
         return False

@@ -32,7 +32,7 @@ from qassay.cli.paths import ModelPath
 )
 @click.option(
     "--group-size",
-    type=click.IntRange(-1),
+    type=click.IntRange(-1, 1 << 31),
     envvar="QASSAY_GROUP_SIZE",
     help="Weights a group, where the runtime quantizes floats; -1 or 0 for one scale a row. A "
     "quantized checkpoint's own groups count before it.  [default: 64]",

@@ -48,7 +48,7 @@ def shapes_of_config(config: Mapping[str, Any], path: str, container: Container)
             found="num_hidden_layers and num_experts that make more",
         )
     shapes = Shapes("config", found, model_type=model_type, dtype=dtype_of(config))
-    if any(holder.get(key) for holder in (config, keys.values) for key in _QUANTIZED) or (
+    if any(holder.get(key) for holder in (top, keys) for key in _QUANTIZED) or (
         container.extra.get("quant_configs")
     ):
         _claim(shapes, container)

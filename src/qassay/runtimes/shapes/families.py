@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from qassay.core.errors import InputError
 from qassay.core.text import safe
-from qassay.runtimes.shapes.linear import Linear
+from qassay.runtimes.shapes.linear import LARGEST_AXIS, Linear
 from qassay.runtimes.shapes.reading import Keys
 from qassay.runtimes.shapes.roles import fused_name, part_of
 
@@ -104,6 +104,12 @@ def head_of(keys: Keys, name: str) -> Linear:
 def _linear(
     name: str, n: int, k: int, *, bias: bool | None = False, experts: int | None = None
 ) -> Linear:
+    if max(n, k) > LARGEST_AXIS:
+        raise InputError(
+            f"{name} would have a shape [{n}, {k}]",
+            expected=f"at most {LARGEST_AXIS:,} rows or columns",
+            hint="heads, sizes of heads and the like multiply to more than any model has",
+        )
     part = part_of(name)
     fused = fused_name(name, part)
     return Linear(name, n, k, part.role, part.parallel, fused, bias, experts)
@@ -139,7 +145,7 @@ def _sparse(keys: Keys, family: Family, count: int) -> list[bool]:
 def _attention(keys: Keys, family: Family, hidden: int) -> Iterator[Linear]:
     heads = keys.number("num_attention_heads")
     shared = keys.number("num_key_value_heads", heads if family.derives_head_dim else None)
-    size = keys.values.get("head_dim")
+    size = keys.get("head_dim")
     if size is None and family.derives_head_dim:
         if hidden % heads:
             raise keys.refusal(

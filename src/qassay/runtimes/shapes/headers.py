@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from qassay.runtimes.shapes.config import dtype_of, groups_in
 from qassay.runtimes.shapes.linear import LARGEST_AXIS, Linear, Shapes
 from qassay.runtimes.shapes.roles import fused_name, is_no_linear, part_of
 
+_COMPANION = re.compile(r"(^|_)(scales?|scale_inv|zeros?|zero_points?|absmax|amax)$")
+"""Names of what stands beside codes; of a form that is not read, they are no Linears either."""
 _FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 
 
@@ -26,13 +29,17 @@ def shapes_of_container(container: Container) -> Shapes:
         model_type=str(config.get("model_type", "")),
         method=assembly.claims.method,
         config_groups=groups_in(assembly.claims.raw),
+        container=container.format,
         bytes_read=header_bytes(container),
     )
     layers = {id(layer.codes): layer for layer in assembly.layers}
     loose = {id(tensor): tensor for tensor in _alone(container, assembly)}
     for tensor, alone in _in_order(container, layers, loose, assembly):
         if isinstance(alone, Layer):
-            shapes.linears.append(_of_layer(alone, told=bool(assembly.claims.method)))
+            shapes.linears.append(_of_layer(alone, told=_tells_order(assembly)))
+            contradiction = _contradiction(alone)
+            if contradiction:
+                shapes.unread.append(Skipped(alone.module, contradiction))
         else:
             _add(shapes, tensor, alone, assembly, config)
     sizes = {one.group for one in shapes.linears if one.quantized}
@@ -99,6 +106,25 @@ def _of_layer(layer: Layer, *, told: bool) -> Linear:
     )
 
 
+def _tells_order(assembly: Assembly) -> bool:
+    """Tell whether a configuration that is silent about act-order means that there is none."""
+    stated = assembly.claims.raw.get("desc_act")
+    return bool(assembly.claims.method) and (stated is None or isinstance(stated, bool))
+
+
+def _contradiction(layer: Layer) -> str:
+    """Return how the configuration contradicts the tensors; converters go by the one or other."""
+    claim = layer.claim
+    if claim is None or claim.quantized is False:
+        return ""
+    if claim.bits is not None and layer.bits != claim.bits:
+        return f"the configuration says {claim.bits} bits, and its tensors hold {layer.bits}"
+    stated = claim.group_size
+    if stated is not None and 0 < stated < layer.columns and layer.group not in (None, stated):
+        return f"the configuration says groups of {stated}, and its tensors hold {layer.group}"
+    return ""
+
+
 def _whole_row(layer: Layer) -> bool:
     """Tell whether one scale a row was asked for, where a group is as long as one."""
     stated = None if layer.claim is None else layer.claim.group_size
@@ -117,7 +143,13 @@ def _add(
     if not dot or suffix != "weight":
         module = tensor.name
     stacked = len(tensor.shape) == 3 and ("experts." in tensor.name or "_exps" in tensor.name)
-    if suffix == "bias" or (len(tensor.shape) != 2 and not stacked) or is_no_linear(module):
+    broken = not tensor.readable and not alone.part_of  # then its shape says nothing
+    if (
+        suffix == "bias"
+        or _COMPANION.search(suffix)
+        or (len(tensor.shape) != 2 and not stacked and not broken)
+        or is_no_linear(module)
+    ):
         if alone.part_of:
             shapes.unread.append(Skipped(tensor.name, alone.part_of))
         return

@@ -97,6 +97,7 @@ class Shapes:
         group_size: The group size that the configuration states for all; None: it does not.
         config_groups: Number of groups of layers in a configuration of compressed-tensors.
         dtype: Of the floats, in the configuration's word (`bfloat16`), "" where not known.
+        container: Format of the files (`gguf`), "" for a configuration or a table.
         bytes_read: How many bytes of headers and configuration were read.
     """
 
@@ -108,7 +109,11 @@ class Shapes:
     group_size: int | None = None
     config_groups: int | None = None
     dtype: str = ""
+    container: str = ""
     bytes_read: int = 0
+    _answered: tuple[list[Linear], int, bool] = field(
+        default=([], 0, False), init=False, repr=False, compare=False
+    )
 
     @property
     def weights(self) -> int:
@@ -118,7 +123,13 @@ class Shapes:
     @property
     def quantized(self) -> bool:
         """Whether the checkpoint holds any Linear as codes, or says that it does."""
-        return bool(self.method) or any(linear.quantized for linear in self.linears)
+        if self.method:
+            return True
+        seen, length, answer = self._answered  # asked once a Linear: looked for once
+        if seen is not self.linears or length != len(seen):
+            answer = any(linear.quantized for linear in self.linears)
+            self._answered = (self.linears, len(self.linears), answer)
+        return answer
 
 
 def patterns(linears: Iterable[Linear]) -> list[str]:

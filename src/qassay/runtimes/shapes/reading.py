@@ -26,6 +26,16 @@ class Keys:
         self.path = path
         self.prefix = prefix
 
+    def get(self, key: str) -> Any:
+        """Return the value of a key, None where there is none.
+
+        Raises:
+            InputError: The key stands twice: readers differ in which of the values they take.
+        """
+        if any(key == again for again, _ in getattr(self.values, "repeated", ())):
+            raise self.refusal(key, "stands twice", "every key once")
+        return self.values.get(key)
+
     def refusal(self, key: str, message: str, expected: str) -> InputError:
         """Return the error about a key."""
         found = self.values.get(key)
@@ -44,7 +54,7 @@ class Keys:
         Raises:
             InputError: It is missing and has no default, is no whole number, or counts nothing.
         """
-        value = self.values.get(key)
+        value = self.get(key)
         if value is None and default is not None:
             return default
         if value is None:
@@ -60,7 +70,7 @@ class Keys:
         Raises:
             InputError: It is something else.
         """
-        value = self.values.get(key)
+        value = self.get(key)
         if value is None:
             return default
         if not isinstance(value, bool):
@@ -73,7 +83,7 @@ class Keys:
         Raises:
             InputError: It is something else.
         """
-        value = self.values.get(key)
+        value = self.get(key)
         if value is None:
             return ""
         if not isinstance(value, str):
@@ -86,7 +96,7 @@ class Keys:
         Raises:
             InputError: It is something else.
         """
-        value = self.values.get(key)
+        value = self.get(key)
         if value is None:
             return ()
         if not _is_list(value) or any(type(one) is not int or one < 0 for one in value):
@@ -99,7 +109,7 @@ class Keys:
         Raises:
             InputError: It is something else.
         """
-        value = self.values.get(key)
+        value = self.get(key)
         if value is None:
             return None
         if not _is_list(value) or len(value) != count:
@@ -114,7 +124,7 @@ class Keys:
         Raises:
             InputError: It is something else.
         """
-        value = self.values.get(key)
+        value = self.get(key)
         if value is None:
             return None
         if not isinstance(value, Mapping):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from qassay.containers.strict_json import JsonError, parse_json
 from qassay.core.errors import InputError
 from qassay.core.text import safe
 from qassay.runtimes.shapes.linear import LARGEST_AXIS, MOST_LINEARS, Linear, Shapes
@@ -15,7 +16,8 @@ from qassay.runtimes.shapes.roles import fused_name, part_of
 
 SUFFIXES = (".csv", ".json", ".yaml", ".yml")
 LARGEST = 1 << 20
-_NAMES = {"name": "name", "layer": "name", "module": "name", "n": "n", "k": "k", "role": "role"}
+_NAMES = ("name", "module", "layer")
+"""Headings of the name; the first that is there counts, as `layer` may be a number beside it."""
 _PARALLEL = {"col": "col", "row": "row", "none": "", "": ""}
 
 
@@ -44,14 +46,16 @@ def shapes_of_table(text: str, path: str, suffix: str) -> Shapes:
 def is_table(value: object) -> bool:
     """Tell whether a JSON or YAML value is a table of shapes rather than a configuration."""
     return isinstance(value, list) or (
-        isinstance(value, Mapping) and isinstance(value.get("shapes"), list)
+        isinstance(value, Mapping)
+        and isinstance(value.get("shapes"), list)
+        and "model_type" not in value
     )
 
 
 def _load(text: str, path: str, suffix: str) -> Any:
     try:
-        return json.loads(text) if suffix == ".json" else load_yaml(text)
-    except (ValueError, RecursionError) as error:
+        return _json(text) if suffix == ".json" else load_yaml(text)
+    except (ValueError, JsonError) as error:
         raise InputError(
             f"the table cannot be read: {safe(str(error).splitlines()[0], 100)}",
             path=path,
@@ -59,44 +63,81 @@ def _load(text: str, path: str, suffix: str) -> Any:
         ) from error
 
 
+def _json(text: str) -> Any:
+    value, end = parse_json(text)
+    if text[end:].strip(" \t\r\n"):
+        raise ValueError("something follows the JSON value")
+    return value
+
+
 def load_yaml(text: str, *, deepest: int = 8) -> Any:
-    """Return a YAML value without aliases, tags of its own or deep nesting.
+    """Return a YAML value made of lists, mappings and strings.
+
+    Every scalar stays the text that it is: numbers of YAML 1.1 are a trap (`1:30` is 90) and can
+    take minutes to build. Aliases, tags and deep nesting are refused.
 
     Raises:
         ValueError: It has one of these, or is no YAML.
     """
-    import yaml  # noqa: PLC0415 - only a catalog or a table in YAML needs it
+    import yaml  # noqa: PLC0415 - only a table in YAML needs it
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    depth = 0
+    root: list[Any] = []
+    open_: list[tuple[Any, list[Any]]] = [(root, [])]  # what is being filled, and a key for it
     try:
-        # The events come one by one: nothing is built before it is known to be small.
-        for event in yaml.parse(text, Loader=loader):
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            if isinstance(event, yaml.DocumentStartEvent) and root:
+                raise ValueError("there is more than one document")
             if isinstance(event, yaml.AliasEvent):
                 raise ValueError("aliases are not read")  # noqa: TRY004 - a wrong value, no type
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > deepest:
-                raise ValueError("it is nested too deeply")
-        return yaml.load(text, Loader=loader)  # noqa: S506 - a safe loader
+            if getattr(event, "tag", None) not in (None, "!"):
+                raise ValueError("tags are not read")
+            if isinstance(event, yaml.ScalarEvent):
+                _put(open_[-1], event.value)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                if len(open_) > deepest:
+                    raise ValueError("it is nested too deeply")
+                made: Any = [] if isinstance(event, yaml.SequenceStartEvent) else {}
+                _put(open_[-1], made)
+                open_.append((made, []))
+            elif isinstance(event, yaml.CollectionEndEvent):
+                open_.pop()
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
+    return root[0] if root else None
+
+
+def _put(place: tuple[Any, list[Any]], value: Any) -> None:
+    """Add a value to a list, or a key and then its value to a mapping."""
+    holder, key = place
+    if isinstance(holder, list):
+        holder.append(value)
+    elif not key:
+        if not isinstance(value, str):
+            raise ValueError("a key is no text")  # noqa: TRY004 - as for the other faults
+        if value in holder:
+            raise ValueError(f"the key {value[:40]} stands twice")
+        key.append(value)
+    else:
+        holder[key.pop()] = value
 
 
 def _csv(text: str, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    lines = csv.reader(text.splitlines())
+    lines = csv.reader(io.StringIO(text, newline=""))
     try:
-        heading = [_NAMES.get(word.strip().lower(), word.strip()) for word in next(lines, [])]
-        if not {"name", "n", "k"} <= set(heading):
+        heading = [word.strip() for word in next(lines, [])]
+        columns = _columns(heading)
+        if not {"name", "n", "k"} <= columns.keys():
             raise InputError(
                 "the table has no heading line",
                 path=path,
                 expected="name,N,K",
                 found=safe(",".join(heading), 60) or "nothing",
             )
+        _refuse_twice(heading, columns, path)
         for row in lines:
             if any(cell.strip() for cell in row):
-                yield f"line {lines.line_num}", dict(zip(heading, row, strict=False))
+                known = {name: row[at] for name, at in columns.items() if at < len(row)}
+                yield f"line {lines.line_num}", known
     except csv.Error as error:
         raise InputError(
             f"the table cannot be read: {safe(str(error), 100)}", path=path, expected="CSV"
@@ -115,11 +156,36 @@ def _objects(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 expected="an object with name, N and K",
                 found=safe(repr(row), 60),
             )
-        # The first key that means a column counts: `layer` and `name` are the same.
-        known: dict[str, Any] = {}
-        for key, cell in row.items():
-            known.setdefault(_NAMES.get(str(key).lower(), str(key)), cell)
-        yield f"entry {at}", known
+        keys = [*row, *(key for key, _ in getattr(row, "repeated", ()))]
+        columns = _columns([str(key) for key in keys])
+        _refuse_twice([str(key) for key in keys], columns, path)
+        yield f"entry {at}", {name: row[keys[place]] for name, place in columns.items()}
+
+
+def _columns(heading: list[str]) -> dict[str, int]:
+    """Return where the columns stand that mean something."""
+    words = [word.lower() for word in heading]
+    wanted: tuple[str, ...] = ("n", "k", "role", "parallel")
+    found = {word: words.index(word) for word in wanted if word in words}
+    name = next((word for word in _NAMES if word in words), None)
+    return found if name is None else {"name": words.index(name), **found}
+
+
+def _refuse_twice(heading: list[str], columns: Mapping[str, int], path: str) -> None:
+    """Refuse a table that states something twice.
+
+    Raises:
+        InputError: A heading that means something stands twice.
+    """
+    words = [word.lower() for word in heading]
+    for at in columns.values():
+        if words.count(words[at]) > 1:
+            raise InputError(
+                f"the table has two columns {safe(heading[at], 20)}",
+                path=path,
+                expected="name, N and K, each once",
+                found=safe(",".join(heading), 60),
+            )
 
 
 def _linear(row: Mapping[str, Any], at: str, path: str) -> Linear:

@@ -100,6 +100,7 @@ CHIPS = {
 """Every chip that is known."""
 
 _RAN = ((1, 28, 1), (1, 30, 2))
+_BUILDS = {(1, 28, 1): "43676b3", (1, 30, 2): "ecc9dd6"}  # commits of the wheels that were run
 _FIXED_DATE = 20260522  # beta g df2b86866: the abort is gone (issue 275)
 _MISFIT_RAN = frozenset({"bm1684x", "bm1688"})  # abort and fall-back, both versions
 _DQ2 = {
@@ -193,6 +194,7 @@ def chip_of(name: str) -> Chip:
 
 _NUMBERS = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,6}))?")
 _BETA = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.beta\b")
+_REST = re.compile(r"(?:[.+_-]|(?:a|b|rc)\d)\S*|")
 _DATE = re.compile(r"\b(20\d{6})\b")
 
 
@@ -208,14 +210,19 @@ def version_of(text: str | None) -> Version:
     """
     shown = NEWEST if text is None else text.strip()
     found = _NUMBERS.match(shown)
-    if found is None:
+    if found is None or not _REST.fullmatch(shown[found.end() :]):
         raise UsageError(
             "no version of tpu-mlir", expected="1.28.1, 1.30.2, ...", found=repr(safe(shown, 60))
         )
     numbers = (int(found[1]), int(found[2]), int(found[3] or 0))
     beta = _BETA.match(shown) is not None
     if numbers in _RAN and not beta:
-        return Version(shown, numbers, Certainty.PROVEN, "")
+        rest = shown[found.end() :]
+        if not rest or rest.startswith(f"-g{_BUILDS[numbers]}"):
+            return Version(shown, numbers, Certainty.PROVEN, "")
+        plain = ".".join(map(str, numbers))
+        note = f"another build than the {plain} that was run (g{_BUILDS[numbers]})"
+        return Version(shown, numbers, Certainty.LIKELY, note)
     date = _DATE.search(shown)
     if beta and date and _RAN[0][:2] <= numbers[:2] and int(date[1]) >= _FIXED_DATE:
         return Version(

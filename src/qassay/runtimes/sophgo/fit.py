@@ -76,6 +76,8 @@ class Sophgo(Profile):
                 floats become.
         """
         mode, bits, half, notes = _mode(shapes, to)
+        if shapes.container == "gguf":
+            notes.append("shapes only: nothing is known of TPU-MLIR reading GGUF itself")
         group = shapes.group_size if shapes.quantized else None
         if group is None:
             group = DEFAULT_GROUP if group_size is None else group_size
@@ -177,11 +179,15 @@ def _mode(shapes: Shapes, to: str | None) -> tuple[str, int, str, list[str]]:
             note = f"the checkpoint's codes have {' and '.join(map(str, widths))} bits; {said} does"
             return said, bits, half, [f"{note} not change them"]
         return said, bits, half, []
+    if not shapes.linears:
+        return "", 16, "", []  # nothing is left that a mode could be about
     if not shapes.quantized:
         raise UsageError(
             "nothing says what the floats shall become",
             expected=f"--to one of {', '.join(MODES)}",
-            found="a model without quantization, and no --to",
+            found="a model whose quantization, if it has any, TPU-MLIR does not take, and no --to"
+            if shapes.unread or shapes.container == "gguf"
+            else "a model without quantization, and no --to",
         )
     if not widths:
         return "bf16", 16, "", ["the checkpoint holds no codes that are understood"]
