@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from packings import GPTQ_CONFIG, NAME, Matrix, save
+from packings import GPTQ_CONFIG, NAME, Matrix, save, save_gguf
 from test_cost_faults import floats, rounded, weights
 
 from qassay.cli.main import cli
@@ -346,3 +346,28 @@ def test_sums_beyond_a_double_are_told_as_such():
         cost.sums[name] = [math.inf if name is Of.ERR2 else 1.0]
     assert math.isinf(cost.rmse)
     assert cost.snr_db is None
+
+
+def test_float_experts_one_by_one_and_rotary_rows_against_gguf(tmp_path, compare):
+    query = weights(128, 128, 1)
+    experts = [weights(64, 128, seed) for seed in range(2, 6)]
+    name = "model.layers.0.mlp.experts.{}.up_proj"
+    modules = {name.format(at): expert for at, expert in enumerate(experts)}
+    a = floats(tmp_path / "a", {"model.layers.0.self_attn.q_proj": query, **modules})
+    # conversion/llama.py, `permute`, written down once more
+    rotated = query.reshape(4, 2, 16, 128).swapaxes(1, 2).reshape(128, 128)
+    packed = [rounded(each, 32, symmetric=True).q4_0() for each in experts]
+    tensors = [
+        ("blk.0.attn_q.weight", 2, [128, 128], rounded(rotated, 32, symmetric=True).q4_0()),
+        ("blk.0.ffn_up_exps.weight", 2, [128, 64, 4], b"".join(packed)),
+    ]
+    heads = {"general.architecture": "llama", "llama.attention.head_count": 4}
+    b = save_gguf(tmp_path / "b.gguf", tensors, heads)
+    code, report = compare(a, b)
+    assert (code, report["findings"]) == (0, [])
+    assert [x["relation"] for x in report["result"]["layers"]] == ["quantized"] * 2
+    changed = b"".join([packed[1], packed[0], *packed[2:]])
+    c = save_gguf(tmp_path / "c.gguf", [tensors[0], (*tensors[1][:3], changed)], heads)
+    _, report = compare(a, c)
+    [finding] = report["findings"]
+    assert (finding["code"], finding["data"]["moved"]) == ("Q603", 128)

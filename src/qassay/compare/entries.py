@@ -15,6 +15,7 @@ from qassay.compare.weights import (
     Entry,
     LayerWeight,
     Plain,
+    PlainStack,
     Unread,
     Whole,
     is_quantized,
@@ -267,11 +268,15 @@ def _stacked(
             stack = None
         if stack is not None:
             return first, stack
+        plains = [entry for entry in found if isinstance(entry, Plain)]
+        floats = PlainStack.of(plains) if len(plains) == count else None
+        if floats is not None and floats.size:
+            return first, floats
         one = found[0]
         if isinstance(one, Unread):
             return first, one
         stored = one.stored if isinstance(one, Plain) else _codes_of(one)
         if stored is None:
             return None
-        return first, Unread(stored, "its experts are kept one by one, in float or not alike")
+        return first, Unread(stored, "its experts are kept one by one, and not alike")
     return None

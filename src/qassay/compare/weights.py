@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -290,6 +291,39 @@ class Plain:
         else:
             values = self.encoding.dequantize(raw)
         return values[self.first :: self.step]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlainStack(Plain):
+    """Float experts that are kept one by one, `[experts, N, K]` in their order.
+
+    Attributes:
+        experts: The tensors, all of one encoding and shape; `stored` is the first's.
+    """
+
+    experts: tuple[Plain, ...] = ()
+
+    @classmethod
+    def of(cls, experts: Sequence[Plain]) -> PlainStack | None:
+        """Return the stack, None where they are not alike."""
+        first = experts[0]
+        if any(one.shape != first.shape or one.encoding is not first.encoding for one in experts):
+            return None
+        return cls(first.stored, first.encoding, experts=tuple(experts))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """`(experts, N, K)`."""
+        return (len(self.experts), *self.experts[0].shape)
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Return values `start` to `stop` in row-major order; see `Plain`."""
+        each = self.experts[0].size
+        pieces = [
+            self.experts[at].read(max(0, start - at * each), min(each, stop - at * each))
+            for at in range(start // each, -(-stop // each))
+        ]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 @dataclass(frozen=True, slots=True)
