@@ -31,7 +31,8 @@ class LayerCollector:
     """Collects one layer, slab by slab.
 
     A slab is a run of groups, for all rows, where the codes of a column lie side by side
-    (`Form.COLUMNS`, `Form.LANES`), else a run of rows of one expert.
+    (`Form.COLUMNS`, `Form.LANES`), else a run of rows, of one expert unless each row has its own
+    scales.
 
     Attributes:
         geometry: Where its groups lie.
@@ -68,9 +69,12 @@ class LayerCollector:
             step = max(1, min(step, _AT_ONCE // layer.columns))
         if layer.group_rows > 1 and not all(part.whole for part in self.scales):
             step = max(1, step // layer.group_rows) * layer.group_rows
-        for expert in range(layer.experts or 1):
-            for inside in range(0, layer.rows, step):
-                yield expert * layer.rows + inside, min(step, layer.rows - inside)
+        # A scale of several rows, or of a whole matrix, ends with its expert, and so do slabs.
+        joined = layer.group_rows == 1 and not any(part.whole for part in self.scales)
+        experts, rows = (1, layer.total_rows) if joined else (layer.experts or 1, layer.rows)
+        for expert in range(experts):
+            for inside in range(0, rows, step):
+                yield expert * rows + inside, min(step, rows - inside)
 
     def collect(self, start: int, length: int) -> LayerChunk:
         """Return what the groups (or rows) `start` to `start + length` hold."""

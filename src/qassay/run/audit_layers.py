@@ -20,6 +20,7 @@ from qassay.core.stats import (
 )
 from qassay.encodings.layers import Layer, Role
 from qassay.encodings.registry import for_stored_type
+from qassay.kernels.geometry import MOST_EXPERTS
 from qassay.kernels.layer_chunk import LayerChunk, LayerTotal
 from qassay.kernels.layer_collect import LayerCollector
 from qassay.kernels.layer_geometry import Entries, LayerGeometry
@@ -211,6 +212,9 @@ def reading_of(layer: Layer, kernels: Kernels, options: CheckOptions) -> LayerRe
     scales, others = scales_of(geometry)
     if others:
         return f"its {others[0]} is of a shape or type whose numbers are not judged"
+    experts = layer.experts or 1
+    if experts > MOST_EXPERTS and (layer.group_rows > 1 or any(part.whole for part in scales)):
+        return f"its {experts:,} experts are too many to be read one by one"
     if layout is not None and layout.form.value in ("nibbles", "bytes") and not index.natural:
         layout = None
     collector = LayerCollector(geometry, layout, index, scales, kernels, options.full_stats)
