@@ -126,3 +126,19 @@ def test_columns_that_were_not_cropped_are_a_finding(case):
     assert told.verdict is Verdict.FAULT
     assert told.tail == 128
     assert told.explanations == ()
+
+
+@pytest.mark.parametrize("kind", ["probe", "random4"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_outputs_finer_than_bf16_are_no_fault(kind, dtype):
+    """A device that rounds less than any documented one, its scales not rounded to bf16 either."""
+    case = bench.Case((64, 256, 64, False, True), kind)
+    known = {fault.name: fault for fault in fd.faults(case.linear, case.other)}
+    for name in (None, "zero points +1", "deal16 of q"):
+        linear = case.linear if name is None else known[name].plant(case.linear).linear
+        with np.errstate(all="ignore"):
+            product = case.x @ fd.weights(linear, scale_as_is=True).T + linear.bias
+            y = product.astype(dtype).astype(np.float32)
+        told = attribute(Problem(case.true, case.x, y, pairs=False))
+        assert told.verdict is (Verdict.ROUNDING if name is None else Verdict.LIKELY), name
+        assert len(told.explanations) == (name is not None)

@@ -23,6 +23,10 @@ class DiagnosisRule(Rule):
         return worded(self, diagnosis)
 
 
+_ANOTHER_TYPE = frozenset({"scales-exact:s", "scales-f16:s"})
+"""No fault by themselves where no chip is named that rounds scales to bf16."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Something that is wrong with an output.
@@ -53,6 +57,7 @@ def worded(rule: Rule, diagnosis: Diagnosis) -> Iterator[Finding]:
     for outcome in diagnosis.outcomes:
         for cause in causes(outcome):
             if cause.code == rule.code:
+                finer = not diagnosis.on and cause.data.get("fault") in _ANOTHER_TYPE
                 yield rule.finding(
                     cause.text,
                     path=diagnosis.path,
@@ -60,7 +65,7 @@ def worded(rule: Rule, diagnosis: Diagnosis) -> Iterator[Finding]:
                     field=outcome.name,
                     count=cause.count or 1,
                     locations=(cause.location,) if cause.location else (),
-                    severity=cause.severity,
+                    severity=Severity.INFO if finer else cause.severity,
                     certainty=cause.certainty,
                     data=cause.data,
                     help=cause.help,
@@ -116,10 +121,11 @@ def _not_finite(outcome: Outcome) -> Iterator[Cause]:
     if odd.born and odd.overflow:
         yield Cause(
             "Q803",
-            f"{share_of(odd.born, elements, 'outputs')} overflow as in an f16 accumulator: each adds"
-            f" up beyond 65504{where}",
+            f"{share_of(odd.born, elements, 'outputs')} overflow as in an f16 accumulator: each"
+            f" adds up beyond 65504{where}",
             data={"overflowed": odd.born},
-            severity=Severity.ERROR,
+            # an output in f16 has that range, whatever adds up; a bf16 one has not
+            severity=None if outcome.told.data.get("finer") else Severity.ERROR,
             location=place,
             count=odd.born,
         )

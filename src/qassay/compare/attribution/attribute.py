@@ -98,6 +98,7 @@ def _read(
     )
     told = _single(problem, search)
     told.non_finite = found
+    told.data = {"finer": search.finer}
     told.channels = off_channels(y, search.clean[search.base], search.size, search.known)
     return told, search
 
