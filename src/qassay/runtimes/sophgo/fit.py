@@ -185,9 +185,9 @@ def _mode(shapes: Shapes, to: str | None) -> tuple[str, int, str, list[str]]:
         raise UsageError(
             "nothing says what the floats shall become",
             expected=f"--to one of {', '.join(MODES)}",
-            found="a model whose quantization, if it has any, TPU-MLIR does not take, and no --to"
+            found="a model whose quantization, if it has any, TPU-MLIR does not take, and no such --to"
             if shapes.unread or shapes.container == "gguf"
-            else "a model without quantization, and no --to",
+            else "a model without quantization, and no such --to",
         )
     if not widths:
         return "bf16", 16, "", ["the checkpoint holds no codes that are understood"]
