@@ -185,7 +185,7 @@ def _mode(shapes: Shapes, to: str | None) -> tuple[str, int, str, list[str]]:
         raise UsageError(
             "nothing says what the floats shall become",
             expected=f"--to one of {', '.join(MODES)}",
-            found="a model whose quantization, if it has any, TPU-MLIR does not take, and no such --to"
+            found="a model whose quantization, if any, TPU-MLIR does not take, and no such --to"
             if shapes.unread or shapes.container == "gguf"
             else "a model without quantization, and no such --to",
         )
