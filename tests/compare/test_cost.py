@@ -371,3 +371,29 @@ def test_float_experts_one_by_one_and_rotary_rows_against_gguf(tmp_path, compare
     _, report = compare(a, c)
     [finding] = report["findings"]
     assert (finding["code"], finding["data"]["moved"]) == ("Q603", 128)
+
+
+@pytest.mark.parametrize("kernels", ["reference", "fast"])
+def test_same_report_for_any_piece(kernels, real, tmp_path, compare, monkeypatch):
+    monkeypatch.setenv("QASSAY_KERNELS", kernels)
+    target = written(real, tmp_path, "ggml", "Q4_K")
+    whole = compare(real, target)[1]
+    monkeypatch.setattr("qassay.compare.weights.SLAB", 3 * 1536)
+    assert compare(real, target)[1] == whole
+
+
+def test_both_kernels_give_one_report(real, tmp_path, compare, monkeypatch):
+    target = written(real, tmp_path, "kestrel", "Q8_0")
+    found = []
+    for kernels in ("reference", "fast"):
+        monkeypatch.setenv("QASSAY_KERNELS", kernels)
+        [layer] = compare(real, target)[1]["result"]["layers"]
+        found.append(layer["cost"])
+    for word in ("rmse", "snr_db", "max_steps", "max_error", "rows", "expected", "bias_steps"):
+        assert flat(found[0][word]) == pytest.approx(flat(found[1][word]), rel=2e-3), word
+
+
+def flat(told: Any) -> list[float]:
+    if isinstance(told, dict):
+        return [each for value in told.values() for each in flat(value)]
+    return [each for value in told for each in flat(value)] if isinstance(told, list) else [told]

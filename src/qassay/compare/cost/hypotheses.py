@@ -215,10 +215,17 @@ def fitted(ref: Floats, new: Floats) -> float | None:
     one, two = ref.astype(np.float64).ravel(), new.astype(np.float64).ravel()
     sound = np.isfinite(one) & np.isfinite(two)
     one, two = one[sound], two[sound]
-    with np.errstate(all="ignore"):
-        alike = abs(float(one @ two)) / float(np.sqrt((one @ one) * (two @ two)))
-        factor = float(one @ two) / float(one @ one)
-    return factor if alike > 0.8 and np.isfinite(factor) and factor else None
+    factor = float(one @ two) / max(float(one @ one), 1e-300)
+    return factor if factor and abs(likeness(ref, new)) > 0.8 and np.isfinite(factor) else None
+
+
+def likeness(ref: Floats, new: Floats) -> float:
+    """Return the cosine of two sides, over what is finite on both; 0 where one is zero."""
+    one, two = ref.astype(np.float64).ravel(), new.astype(np.float64).ravel()
+    sound = np.isfinite(one) & np.isfinite(two)
+    one, two = one[sound], two[sound]
+    norm = float(np.sqrt(float(one @ one)) * np.sqrt(float(two @ two)))
+    return float(one @ two) / norm if norm > 0 else 0.0
 
 
 def _plain(factor: float) -> float:

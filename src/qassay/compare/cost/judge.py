@@ -88,11 +88,11 @@ def judge(
     if not _odd(found.cost):
         return found
     bad = _bad_rows(found.cost)
-    if _biased(found):
-        return found
     idea = _explained(sides, found.cost, bad, tuple(heads), converted=converted)
     if idea is not None:
         _take(found, idea)
+    elif _biased(found):
+        return found
     elif found.cost.ratio > ABOVE:
         found.other = others(sides)
     if not found.other and not found.transformations:
@@ -194,7 +194,8 @@ def _biased(found: Judged) -> bool:
         return False
     if min(abs(below), abs(above)) > 0.8 and below * above > 0:
         return False
-    if found.cost.code_ratio > 4:  # codes rounded wrongly are never more than 1.5 steps off
+    # Codes rounded wrongly are never more than 1.5 steps off, but for what is clipped.
+    if found.cost.code_ratio > 4 or (found.cost.steps[0] > 2.5 and not _mostly_near(found.cost)):
         return False
     kind = "another rounding"
     if abs(below - 1) < 0.25 and abs(above) < 0.15:
@@ -218,6 +219,11 @@ def _biased(found: Judged) -> bool:
         Fault("Q602", "rounding", text, max(1, found.cost.count(Of.ASTRAY)), data=data)
     )
     return True
+
+
+def _mostly_near(cost: Cost) -> bool:
+    """Tell whether all but clipped weights can be within 1.5 steps, by the mean square."""
+    return cost.count(Of.CLIPPED) > 0 and cost.code_ratio < 3.5
 
 
 def _explained(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from qassay.compare.cost.hypotheses import fitted
+from qassay.compare.cost.hypotheses import likeness
 from qassay.compare.cost.judge import ABOVE, Judged, judge
 from qassay.compare.cost.reading import Sides, read_rows, sample
 from qassay.compare.facts import Pair
@@ -36,17 +35,9 @@ class Floats:
             if other == name:
                 continue
             old = read_rows(plain, 0, rows.size, sides.width)
-            if _alike(old, new) > _ALIKE and _holds(Sides(plain, sides.weight)):
+            if likeness(old, new) > _ALIKE and _holds(Sides(plain, sides.weight)):
                 return other
         return ""
-
-
-def _alike(old: np.ndarray, new: np.ndarray) -> float:
-    if fitted(old, new) is None:
-        return 0.0
-    one, two = (np.nan_to_num(x.astype(np.float64), posinf=0, neginf=0).ravel() for x in (old, new))
-    with np.errstate(all="ignore"):
-        return float(one @ two / math.sqrt(float(one @ one) * float(two @ two)))
 
 
 def _holds(sides: Sides) -> bool:
