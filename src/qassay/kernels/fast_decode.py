@@ -23,6 +23,7 @@ from qassay.kernels.loads import load_u16
 
 @helper
 def scale_at(raw, at, place, table):
+    """Return the scale of the block at byte `at`: `place` is its offset and width in bytes."""
     if place[1] == 2:
         return table[load_u16(raw, at + place[0])]
     if place[1] == 1:
@@ -98,6 +99,7 @@ def _sub_scales(encoding: type[BlockEncoding]) -> tuple[Strips, Floats]:
 
 @per_encoding
 def arguments_of(encoding: type[BlockEncoding]) -> tuple[Any, ...]:
+    """Return what the compiled decoders have to know of an encoding."""
     return (
         encoding.group,
         encoding.block,

@@ -43,8 +43,8 @@ FAILURES = (
         "the number of output channels N of a quantized Linear is no multiple of the lanes P; the"
         " group size changes K/g only. The limit is that of this reorder of this path: at 16 bits,"
         " or padded, the same Linear compiles",
-        "pad N to a multiple of P (`qassay pad`), keep the layer at 16 bits, or compile with 1.30.2,"
-        " which does the latter without a word",
+        "pad N to a multiple of P (`qassay pad`), keep the layer at 16 bits, or compile with"
+        " 1.30.2, which does the latter without a word",
         "tpu-mlir 1f6ac19 WeightReorder/BM1684X/A16MatMul.cpp; issues 269 and 275; run on 1.28.1",
     ),
     Failure(
