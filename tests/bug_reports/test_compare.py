@@ -3,7 +3,7 @@
 Built here: rows of the project's collection whose capability includes three-way or roundtrip, as
 far as the weights alone show it; a test is called after its row. Not built:
 
-F9, F12, G6, I5, K9, K11, O4, P11, Q1, Q5, Q8 to Q11, S7: outputs of a device are needed (`diagnose`).
+F9, F12, G6, I5, K9, K11, O4, P11, Q1, Q5, Q8 to Q11, S7: outputs of a device are needed.
 A9 (HQQ), M1, M2 (bitsandbytes), N1 (MLX), O2 (ONNX): a family or container that is not read.
 E8, F4, P8, P12, G7, P1, L7, S5, K8, S2: no fault of the numbers in a file (sizes; which layers to
 quantize; what was folded into the float model before; a policy; a reader).

@@ -194,6 +194,21 @@ def _long(ref, new, at, step, start, levels, table, gaps, out):
 
 
 @helper
+def _par_of(low, high, unit):
+    """Return what a weight of a group should cost; `unit` is below zero where the range counts."""
+    amax = max(-low, high)
+    wide = amax * unit if unit > 0 else (high - low) * unit
+    return (amax * FLOOR) ** 2 + wide * wide * _TWELFTH
+
+
+@helper
+def _is_short(err2, norm2, largest, size):
+    """Tell whether every error is finite, of a size that float32 can square, and half a step."""
+    held = norm2 < _HUGE and err2 < _HUGE and (err2 > _TINY or largest == 0)
+    return held and largest <= size * 0.5
+
+
+@helper
 def _row(ref, bits, new, steps, starts, symmetric, levels, table, gaps, room, out):  # noqa: PLR0915
     """Measure one row, `ref` and `new` as `[groups, weights]`."""
     groups, length = ref.shape
@@ -220,12 +235,7 @@ def _row(ref, bits, new, steps, starts, symmetric, levels, table, gaps, room, ou
         if table.size == 0 and size > 0 and size < np.inf and np.isfinite(start):
             err2, norm2 = sums[group, 0], sums[group, 1]
             largest = np.float64(ends[group, 0])
-            short = (
-                norm2 < _HUGE
-                and err2 < _HUGE
-                and largest <= size * 0.5
-                and (err2 > _TINY or largest == 0)
-            )
+            short = _is_short(err2, norm2, largest, size)
         if short:
             inverse = 1 / size
             compared += length
@@ -250,12 +260,11 @@ def _row(ref, bits, new, steps, starts, symmetric, levels, table, gaps, room, ou
             costs[group], low, high = _long(
                 ref[group], new[group], group * length, step, start, levels, table, gaps, out
             )
-        amax = max(-low, high)
-        floor = amax * FLOOR
-        wide = amax * of_middle if symmetric[group] != 0 else (high - low) * of_range
-        pars[group] = length * (floor * floor + wide * wide * _TWELFTH)
+        unit = of_middle if symmetric[group] != 0 else -of_range
+        pars[group] = length * _par_of(low, high, unit)
         if table.size:
-            pars[group] = length * floor * floor + _par(ref[group], new[group], amax, table)
+            amax = max(-low, high)
+            pars[group] = length * (amax * FLOOR) ** 2 + _par(ref[group], new[group], amax, table)
     out[_COMPARED] += compared
     out[_REF2] += ref2
     out[_CROSS] += cross
