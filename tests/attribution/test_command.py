@@ -274,3 +274,14 @@ def test_setup_of_the_npz_is_that_of_the_linear(small):
     linear = random_linear(1, 64, 128, 32)
     expected = setup_of(linear.canonical(), linear.bias, 4)
     assert np.array_equal(open_weights(small.folder / "w.npz").setup.weight(), expected.weight())
+
+
+def test_an_array_whose_header_is_no_python(small):
+    small()
+    path = small.folder / "y.npy"
+    np.save(path, np.zeros((51, 64), np.float32))
+    path.write_bytes(path.read_bytes().replace(b"'descr': '<f4'", b"('descr': '|O8'"[:14]))
+    done = qassay("diagnose", "--weights", small.folder / "w.npz", "--inputs",
+                  small.folder / "probes.npz", "--device", path)  # fmt: skip
+    assert done.exit_code == 3
+    assert "internal error" not in done.stderr

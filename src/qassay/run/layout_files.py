@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ MOST_ARRAYS = 1 << 17
 _BROKEN = (
     OSError, EOFError, ValueError, SyntaxError, TypeError, KeyError, OverflowError, RuntimeError,
     MemoryError, NotImplementedError, struct.error, zipfile.BadZipFile, zlib.error,
+    tokenize.TokenError,
 )  # fmt: skip
 _VIEWS = {"BF16": "<u2", "F16": "<u2", "U16": "<u2", "U8": "u1", "I8": "u1"}
 

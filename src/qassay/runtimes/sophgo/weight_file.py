@@ -7,6 +7,7 @@ number of elements and their size have to be those of the type; shape and type c
 
 from __future__ import annotations
 
+import tokenize
 import warnings
 import zipfile
 import zlib
@@ -60,6 +61,7 @@ _BROKEN = (
     NotImplementedError,
     zipfile.BadZipFile,
     zlib.error,
+    tokenize.TokenError,  # of a header that is no Python
 )
 
 
