@@ -11,6 +11,7 @@ from qassay.compare import names
 from qassay.compare.cost.facts import Cost
 from qassay.compare.cost.folds import Fold, settle_folds
 from qassay.compare.cost.pairs import Floats, compare_cost, is_float
+from qassay.compare.cost.steps import steps_of
 from qassay.compare.direct import Sides, differ
 from qassay.compare.entries import Entries, Match, entries_of, matches
 from qassay.compare.facts import Alone, Comparison, Pair, Transformation
@@ -148,6 +149,7 @@ def _compare_cost(
     done = compare_cost(
         plain, weight, pair, floats, name, heads, converted=context.converted and q_or_k
     )
+    done.cost.histogram = steps_of(plain, weight)
     if done.fold is not None and done.folded is not None:
         known.folds.append((pair, done.fold, done.folded))
 

@@ -107,6 +107,8 @@ def _difference(one: Difference | None) -> dict[str, Any] | None:
             {"channel": n, "rms": rms, "relative": share} for n, rms, share in one.channels
         ],
         "relative_of_channels": dict(zip(("median", "p95", "max"), one.spread, strict=True)),
+        "profile": one.profile,
+        "histogram": None if one.histogram is None else one.histogram.to_dict(),
     }
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from qassay.compare.attribution.setup import Floats
 from qassay.compare.attribution.verdict import Attribution
+from qassay.compare.profile import Histogram, along, histogram
 
 _WORST = 8
 
@@ -27,6 +29,8 @@ class Difference:
         snr: Signal to noise ratio in dB, None where they are equal.
         channels: The worst output channels: number, RMS difference, share of its own RMS.
         spread: Median, 95th and 100th percentile of the channels' relative differences.
+        profile: RMS differences along the channels, in few numbers.
+        histogram: How often differences of each size occur, in `rms`; None where all are equal.
     """
 
     elements: int
@@ -38,6 +42,8 @@ class Difference:
     snr: float | None
     channels: tuple[tuple[int, float, float], ...]
     spread: tuple[float, float, float]
+    profile: dict[str, Any] = field(default_factory=dict)
+    histogram: Histogram | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,15 +118,19 @@ def difference(reference: npt.NDArray[np.floating], other: Floats) -> Difference
     both = float(np.sqrt(power) * np.sqrt(np.sum(b * b)))
     finite = np.where(np.isfinite(share), share, 0)
     spread = [float(value) for value in np.quantile(finite, (0.5, 0.95, 1))] if finite.size else []
+    rms = float(np.sqrt(error / count))
+    drawn = 0 < rms < np.inf
     return Difference(
         elements=int(np.count_nonzero(known)),
         not_finite=int(np.count_nonzero(~known)),
         largest=float(np.abs(gap).max(initial=0)),
-        rms=float(np.sqrt(error / count)),
+        rms=rms,
         relative=float(np.sqrt(error / power)) if power > 0 else (0.0 if not error else np.inf),
         cosine=float(np.sum(a * b)) / both if both > 0 else float(not error),
         snr=None if not error else float(10 * np.log10(max(power, 1e-300) / error)),
         channels=tuple((int(n), float(by_channel[n]), float(share[n])) for n in order
                        if by_channel[n] > 0),
         spread=(spread[0], spread[1], spread[2]) if spread else (0.0, 0.0, 0.0),
+        profile=along(by_channel),
+        histogram=histogram(gap[known] / rms, "rms", gap.shape[0]) if drawn else None,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qassay.compare.profile import Histogram, along
 from qassay.kernels.cost import Doubles, Of
 
 _SUMMED = (
@@ -34,6 +35,7 @@ class Cost:
         group: The worst group: its mean squared error as multiples of what it should cost.
         hidden: Where first a value is finite only when quantized.
         born: Where first the reverse.
+        histogram: How errors are spread over a step; None where that was not looked at.
     """
 
     gridded: bool = True
@@ -46,6 +48,7 @@ class Cost:
     group: tuple[float, int, int] = (0.0, 0, 0)
     hidden: int | None = None
     born: int | None = None
+    histogram: Histogram | None = None
 
     def add(self, start: int, rows: Doubles) -> None:
         """Add the measures of rows `start` and following, in order."""
@@ -174,6 +177,7 @@ class Cost:
             "rows": {
                 "relative_error": _quantiles(errors),
                 "worst": [int(at) for at in _worst(errors)],
+                "profile": along(errors),
             },
             "passes_at": {"absolute": rounded(self.largest[0]), "cosine": rounded(self.cosine, 9),
                           "euclid": rounded(self.euclid), "sqnr_db": rounded(self.sqnr_db)},
@@ -198,6 +202,8 @@ class Cost:
         }
         told["astray"] = self.count(Of.ASTRAY)
         told["clipped"] = self.count(Of.CLIPPED)
+        if self.histogram is not None:
+            told["histogram"] = self.histogram.to_dict()
         return told
 
 
