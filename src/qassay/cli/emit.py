@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from qassay.cli.invocation import invocation
 from qassay.cli.main import silence
 from qassay.cli.options import Output
 from qassay.core.errors import UsageError
@@ -29,12 +30,12 @@ def emit(report: Report, output: Output) -> None:
     """
     render = renderer(output.format)
     if output.file is not None:
-        look = Look(output.colored(), None, output.verbosity)
+        look = Look(output.colored(), None, output.verbosity, invocation())
         _write_file(output.file, render(report, look))
         return
     terminal = sys.stdout is not None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
-    write(render(report, Look(output.colored(), width, output.verbosity)))
+    write(render(report, Look(output.colored(), width, output.verbosity, invocation())))
 
 
 def write_text(text: str, output: Output) -> None:

@@ -26,11 +26,13 @@ class Look:
         color: Whether to write ANSI colours.
         width: Terminal columns to wrap sentences at; None (no terminal) never wraps.
         verbosity: -1 for the least, 0, 1 for everything.
+        invocation: The command line that makes the same report again, "" where none is known.
     """
 
     color: bool = False
     width: int | None = None
     verbosity: int = 0
+    invocation: str = ""
 
     def paint(self, text: str, style: str) -> str:
         """Return `text` in a style: `error`, `warning`, `info`, `good`, `name`, `quiet`."""

@@ -47,11 +47,18 @@ def _lines(report: Report, look: Look) -> Iterator[str]:
 
 
 def _input(given: Input, look: Look) -> str:
-    name = look.paint(safe(given.path), "name")
+    name, words = input_words(given)
     if given.format == "unknown":
-        return f"{name}  {look.paint('not read', 'warning')}"
+        return f"{look.paint(name, 'name')}  {look.paint(words, 'warning')}"
+    return f"{look.paint(name, 'name')}  {words}"
+
+
+def input_words(given: Input) -> tuple[str, str]:
+    """Return the name of an input, escaped, and what there is to say of it."""
+    if given.format == "unknown":
+        return safe(given.path), "not read"
     parts = [_FORMATS.get(given.format, plain(given.format)), given.note, size(given.bytes)]
-    return f"{name}  {', '.join(part for part in parts if part)}"
+    return safe(given.path), ", ".join(part for part in parts if part)
 
 
 def _coverage(report: Report, look: Look) -> Iterator[str]:
@@ -81,6 +88,16 @@ def _names(skips: list[NotChecked], look: Look) -> str:
 
 
 def _verdict(report: Report, look: Look) -> str:
+    style = {"clean": "good", "incomplete": "warning"}.get(report.verdict or "", "warning")
+    if report.verdict == "findings" and any(
+        one.severity is Severity.ERROR for one in report.findings
+    ):
+        style = "error"
+    return f"{look.paint(report.verdict or '', style)}{verdict_words(report)}"
+
+
+def verdict_words(report: Report) -> str:
+    """Return what follows the verdict: `: 2 errors, 1 note; not all was checked`."""
     told = worth_telling(report.findings)
     counts = {each: sum(one.severity is each for one in told) for each in Severity}
     words = [
@@ -89,13 +106,12 @@ def _verdict(report: Report, look: Look) -> str:
     said = ", ".join(words).replace("info", "note")
     if report.verdict == "clean":
         tail = f", {said}" if said else ""
-        return f"{look.paint('clean', 'good')}: no errors, no warnings{tail}"
+        return f": no errors, no warnings{tail}"
     if report.verdict == "incomplete":
         tail = f"; {said}" if said else ""
         what = "nothing could be checked" if not report.coverage.checked else "not all was checked"
         if report.coverage.checked:
             what += ", and what was has no errors and no warnings"
-        return f"{look.paint('incomplete', 'warning')}: {what}{tail}"
-    worst = "error" if counts[Severity.ERROR] else "warning"
+        return f": {what}{tail}"
     tail = "" if report.complete else "; not all was checked"
-    return f"{look.paint('findings', worst)}: {said}{tail}"
+    return f": {said}{tail}"

@@ -1,0 +1,289 @@
+"""The page as a file: self-contained, escaped, the same twice, small."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from html_models import HOSTILE, models
+
+from qassay.cli.invocation import invocation
+from qassay.cli.main import cli
+from qassay.cli.options import output_options
+from qassay.core.text import safe
+from qassay.report.document import Report
+from qassay.report.html_subjects import attach, placed, subjects_of
+from qassay.report.look import Look
+from qassay.report.page import Column, Lines, Pairs, Table
+from qassay.report.registry import renderer
+
+CHECKPOINTS = Path(__file__).resolve().parents[1] / "fixtures" / "checkpoints"
+LOADING = {"src", "href", "action", "data", "poster", "srcset", "background", "formaction"}
+
+
+class Page(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.attributes, self.scripts, self.words = [], [], [], []
+        self._inside = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag in ("script", "style"):
+            self._inside.append([tag, dict(attrs), ""])
+
+    def handle_endtag(self, tag):
+        if tag in ("script", "style"):
+            self.scripts.append(self._inside.pop())
+
+    def handle_data(self, data):
+        if self._inside:
+            self._inside[-1][2] += data
+        elif data.strip():
+            self.words.append(data.strip())
+
+    @property
+    def data(self):
+        [text] = [text for _, held, text in self.scripts if held.get("id") == "data"]
+        return json.loads(text)
+
+
+@pytest.fixture(params=["check", "check -v --stats full", "compare", "diagnose", "fit", "inspect"])
+def any_page(request, page, pair, device):
+    name, *more = request.param.split()
+    args = {
+        "check": ("check", pair[1], *more),
+        "compare": ("compare", *pair),
+        "diagnose": device,
+        "fit": ("fit", CHECKPOINTS / "source-tiny-llama-f16", "--on", "sophgo:bm1684x",
+                "--to", "w4bf16"),
+        "inspect": ("inspect", pair[1]),
+    }[name]  # fmt: skip
+    return page(*args)
+
+
+def test_nothing_is_loaded_from_anywhere(any_page):
+    text = any_page.read_text(encoding="ascii")
+    found = Page(text)
+    assert not [one for one in found.attributes if one[1] in LOADING and one[2] != "#findings"]
+    assert not {"link", "iframe", "img", "object", "embed", "base"} & set(found.tags)
+    assert not [one for one in found.attributes if one[1].startswith("on") or one[1] == "style"]
+    addresses = set(re.findall(r"\b(?:https?|ftp|wss?)://[^\s\"'`<>\\)]*", text, re.IGNORECASE))
+    assert {one for one in addresses if not re.match(r"http://www\.w3\.org/\d", one)} == set()
+    assert not re.search(r"@import|url\(", text.partition("</style>")[0])
+    assert not re.search(r"\bimportScripts|new Worker\(", text)
+
+
+def test_only_its_own_scripts_may_run(any_page):
+    found = Page(any_page.read_text(encoding="ascii"))
+    [policy] = [
+        value
+        for tag, name, value in found.attributes
+        if (tag, name) == ("meta", "content") and value.startswith("default-src")
+    ]
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    for tag, held, text in found.scripts:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert (f"'sha256-{digest}'" in policy) == (held.get("type") != "application/json"), tag
+
+
+def test_what_comes_first(page, pair):
+    words = Page(page("compare", *pair, code=1).read_text()).words
+    at = [words.index(word) for word in ("findings", "How complete", "Findings", "severity",
+                                         "Layers and modules", "How to reproduce")]  # fmt: skip
+    assert at == sorted(at)
+    assert words[words.index("findings") + 1] == "3 errors"
+    assert "qassay compare --output-format html ref.gguf bad.gguf" in words
+
+
+def test_names_out_of_files_are_text(page, hostile):
+    for args in (("check", hostile[1]), ("compare", *hostile), ("inspect", hostile[1])):
+        text = page(*args).read_text(encoding="ascii")
+        found = Page(text)
+        assert set(found.tags) <= {
+            "html", "head", "meta", "title", "style", "body", "a", "header", "main", "section",
+            "p", "b", "button", "h1", "h2", "h3", "span", "dl", "dt", "dd", "div", "form",
+            "fieldset", "legend", "label", "input", "select", "option", "output", "table",
+            "thead", "tbody", "tr", "th", "td", "small", "pre", "code", "script", "details",
+            "summary", "strong", "ul", "li",
+        }  # fmt: skip
+        assert not [one for one in found.attributes if one[1].startswith("on")]
+        assert found.tags.count("script") == 3
+        raw = next(text for _, held, text in found.scripts if held.get("id") == "data")
+        assert not set("<>&\u2028\u2029") & set(raw)
+        names = {one["name"] for one in found.data["subjects"]}
+        shown = [word for word in found.words if word.startswith("blk.1.")]
+        for name in HOSTILE:
+            assert safe(name) in names
+            assert safe(name) in shown
+
+
+def test_the_same_wherever_it_runs(page, pair, tmp_path, monkeypatch):
+    first = page("compare", *pair).read_bytes()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        for path in pair:
+            shutil.copy(path, tmp_path / name)
+        monkeypatch.chdir(tmp_path / name)
+        assert page("compare", "ref.gguf", "bad.gguf").read_bytes() == first
+    assert str(tmp_path).encode() not in first
+
+
+def test_without_the_extra(pair, monkeypatch):
+    from qassay.report import render_html
+
+    for missing in ("jinja2", "vl_convert"):
+        render_html._library.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, missing, None)
+            done = CliRunner().invoke(cli, ["check", str(pair[1]), "-f", "html"])
+        assert done.exit_code == 2
+        assert done.stdout == ""
+        assert len(done.stderr.splitlines()) == 1
+        assert "pip install 'qassay[html]'" in done.stderr
+    render_html._library.cache_clear()
+
+
+def test_help_loads_no_library():
+    script = (
+        "import sys; from qassay.cli.main import cli\n"
+        "try: cli.main(['check', '--help'])\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          check=True)  # fmt: skip
+    assert not {"jinja2", "vl_convert"} & set(done.stderr.split())
+    assert "html" in done.stdout
+
+
+def test_size_with_300_tensors(page, tmp_path):
+    one, two = models(tmp_path, 75)
+    for args in (("compare", one, two), ("check", two, "--stats", "full")):
+        path = page(*args)
+        held = Page(path.read_text()).data["subjects"]
+        assert len(held) == 300
+        assert all(each["numbers"] for each in held)
+        assert path.stat().st_size < 2_500_000
+
+
+def test_a_huge_report_stays_bounded(pair):
+    from dataclasses import replace
+
+    from qassay.report.of_check import report_of
+    from qassay.run.check import check
+    from qassay.run.options import CheckOptions
+
+    small = report_of([check(pair[1], CheckOptions())])
+    long = Table("Long", (Column("a"),), tuple((str(at),) for at in range(9999)))
+    report = replace(
+        small,
+        findings=small.findings * 3000,
+        tensors=small.tensors * 500,
+        sections=(long,),
+    )
+    text = "".join(renderer("html")(report, Look()))
+    assert len(text) < 6_000_000
+    for words in ("and 4,000 more, in the JSON report", "and 9,499 more, in the JSON report"):
+        assert words in Page(text).words
+    told = Page(text).data["subjects"]
+    assert len(told) == 2000
+    assert sum("numbers" in one for one in told) <= 400
+    assert (
+        all("numbers" in one for one in told if one["severity"] == 3)
+        or sum(one["severity"] == 3 for one in told) > 400
+    )
+
+
+def test_sections_of_every_kind_are_escaped():
+    parts = (
+        Table("<t>", (Column("<c>", right=True),), (("<cell>",),), note="<note>"),
+        Pairs("<p>", (("<name>", "<value>"),)),
+        Lines("<l>", ("<line>",)),
+        Lines("", ("<bare>",), bare=True),
+    )
+    text = "".join(renderer("html")(Report("explain", sections=parts, judged=False), Look()))
+    words = Page(text).words
+    for word in ("<t>", "<c>", "<cell>", "<note>", "<p>", "<name>", "<value>", "<l>", "<line>",
+                 "<bare>"):  # fmt: skip
+        assert word in words
+    assert len(text) < 60_000  # without tensors, no library of plots
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "module"),
+    [
+        ("model.layers.3.mlp.down_proj.weight", "3", "mlp.down_proj"),
+        ("model.layers.03.mlp.down_proj.qweight", "3", "mlp.down_proj"),
+        ("blk.12.attn_q.weight", "12", "attn_q"),
+        ("blk.12.attn_q.bias", "12", "attn_q.bias"),
+        ("model.layers.*.mlp.down_proj", "all", "mlp.down_proj"),
+        ("model.layers.7.mlp.experts.31.up_proj.weight", "7", "mlp.experts.*.up_proj"),
+        ("model.layers.7.mlp.experts.2.up_proj", "7", "mlp.experts.*.up_proj"),
+        ("token_embd.weight", "", "token_embd"),
+        ("h.0", "0", "h"),
+        ("transformer/h/4/attn", "4", "attn"),
+        ("w.123456789.x", "", "w.123456789.x"),
+        ("", "", ""),
+    ],
+)
+def test_layer_and_module(name, layer, module):
+    assert placed(name) == (layer, module)
+
+
+def test_findings_know_their_tensor():
+    document = {
+        "command": "check",
+        "tensors": [
+            {"name": name, "path": path, "type": "F32", "encoding": "f32", "shape": [1, 2],
+             "bytes": 8, "checked": True}
+            for name, path in (("a", "x"), ("b", "x"), ("a", "y"))
+        ],
+    }  # fmt: skip
+    _, found = subjects_of(document)
+    finding = {"field": None, "path": "y", "tensor": "a", "severity": "warning"}
+    lost = {"field": None, "path": "y", "tensor": None, "severity": "error"}
+    worse = {**finding, "severity": "error"}
+    assert attach(found, [finding, lost, worse]) == [2, -1, 2]
+    assert [one.severity for one in found] == [0, 0, 3]
+    assert found[2].findings == [0, 2]
+
+
+def test_the_command_line_can_be_typed_again(tmp_path):
+    seen = []
+
+    @click.command("check")
+    @click.argument("models", nargs=-1, type=click.Path())
+    @click.option("--to", multiple=True)
+    @click.option("--size", type=int, default=3)
+    @click.option("--exit-zero", is_flag=True, envvar="QASSAY_TEST_ZERO")
+    @output_options
+    def command(**given):
+        seen.append(invocation())
+
+    top = click.Group("qassay", commands=[command])
+    a, b = tmp_path / "a" / "m.gguf", tmp_path / "b" / "m.gguf"
+    args = ["check", str(a), str(b), "it's.gguf", "--to", "Q8_0", "--to", "Q4 K", "-o",
+            str(tmp_path / "r.html"), "-f", "html", "-q"]  # fmt: skip
+    done = CliRunner().invoke(top, args, env={"QASSAY_TEST_ZERO": "1"}, prog_name="qassay")
+    assert done.exit_code == 0, done.output
+    assert seen == [
+        "qassay check --to Q8_0 --to 'Q4 K' --exit-zero --output-format html a/m.gguf b/m.gguf "
+        "'it'\"'\"'s.gguf'"
+    ]
+    assert invocation() == ""
