@@ -29,7 +29,7 @@ from qassay.core.container import StoredTensor
 from qassay.core.errors import InputError
 from qassay.core.text import safe
 from qassay.encodings.registry import for_stored_type, open_with_encodings
-from qassay.run.layout_files import LARGEST_ARRAY, open_arrays
+from qassay.run.layout_files import LARGEST_ARRAY, ArrayFile, open_arrays
 from qassay.run.polygraphy import PolygraphyJson
 from qassay.runtimes.sophgo.bfloat16 import of_bf16
 
@@ -90,6 +90,14 @@ def open_dump(path: Path) -> Dump:
     return _Container(path)
 
 
+def _size(file: ArrayFile, name: str) -> int:
+    """Return how many numbers an array has; 0 of a damaged one, which fails when it is read."""
+    try:
+        return math.prod(file.shape(name))
+    except InputError:
+        return 0
+
+
 class _Numpy:
     """npz or npy."""
 
@@ -97,7 +105,7 @@ class _Numpy:
         file = open_arrays(path)
         self.path = file.path
         try:
-            sizes = {name: math.prod(file.shape(name)) for name in file.names()}
+            sizes = {name: _size(file, name) for name in file.names()}
             wide = [name for name, size in sizes.items() if size > LARGEST_ARRAY // 4]
             if wide:
                 raise InputError(f"the array {safe(wide[0], 80)} is too large", path=self.path)

@@ -22,7 +22,6 @@ from qassay.cli.paths import ModelPath
 @click.command()
 @click.option(
     "--weights",
-    required=True,
     type=ModelPath(),
     metavar="FILE",
     help="The weights that the device has: a checkpoint, an npz with qweight, scales, qzeros, or "
@@ -30,10 +29,10 @@ from qassay.cli.paths import ModelPath
 )
 @click.option(
     "--inputs",
-    required=True,
     type=ModelPath(),
     metavar="FILE",
-    help="What it was given: npz, npy, safetensors, or a folder of dumps with a JSON of shapes.",
+    help="What it was given: npz, npy, safetensors, JSON of polygraphy, or a folder of dumps with "
+    "a JSON of shapes.",
 )
 @click.option(
     "--device", required=True, type=ModelPath(), metavar="FILE", help="What came out, the same."
@@ -43,7 +42,21 @@ from qassay.cli.paths import ModelPath
     "reference",
     type=ModelPath(),
     metavar="FILE",
-    help="The float reference: the weights before they were quantized, or their outputs.",
+    help="The float reference: the weights before they were quantized, or their outputs. Without "
+    "--weights: a dump of the whole model, to be compared with --device tensor by tensor.",
+)
+@click.option(
+    "--mlir",
+    "graph",
+    type=ModelPath(),
+    metavar="FILE",
+    help="Of whole dumps: the .mlir of the device's model, whose order of operations counts.",
+)
+@click.option(
+    "--limit",
+    type=click.FloatRange(0),
+    metavar="SHARE",
+    help="Of whole dumps: a tensor is bad whose error (RMS) is beyond this share of its size; 0.5.",
 )
 @click.option("--layer", metavar="NAME", help="The layer, where the weights hold several.")
 @click.option("--float-layer", metavar="NAME", help="Its name in --float, where it is another.")
@@ -60,13 +73,18 @@ from qassay.cli.paths import ModelPath
 @click.option("--no-pairs", is_flag=True, help="Try no two faults at once.")
 @rule_options
 @verdict_options
+@click.option(
+    "--no-progress", is_flag=True, envvar="QASSAY_NO_PROGRESS", help="Show no progress bar."
+)
 @output_options
 @config_option
 def command(
-    weights: str,
-    inputs: str,
+    weights: str | None,
+    inputs: str | None,
     device: str,
     reference: str | None,
+    graph: str | None,
+    limit: float | None,
     layer: str | None,
     float_layer: str | None,
     input_name: str | None,
@@ -77,6 +95,7 @@ def command(
     no_pairs: bool,
     choice: RuleChoice,
     judgement: Judgement,
+    no_progress: bool,
     output: Output,
 ) -> int:
     """Tell whose fault a device's wrong output is.
@@ -86,10 +105,14 @@ def command(
     and what the device made of it, and names the fault: bias, channels, nibbles, zero points,
     scales, groups, tail, activations, accumulator, NaN, weights of another layer. Where nothing
     explains the output, it says so.
+
+    With --float and --device alone, both are dumps of a whole model: every tensor is compared,
+    and the first bad one in graph order named.
     """
     from qassay.cli import emit  # noqa: PLC0415 - imports NumPy
     from qassay.cli.codes import known_codes  # noqa: PLC0415
-    from qassay.core.errors import InputError  # noqa: PLC0415
+    from qassay.cli.dumping import refuse_parts, whole  # noqa: PLC0415
+    from qassay.core.errors import InputError, UsageError  # noqa: PLC0415
     from qassay.core.finding import Severity  # noqa: PLC0415
     from qassay.report.document import unreadable  # noqa: PLC0415
     from qassay.report.of_diagnose import report_of  # noqa: PLC0415
@@ -104,22 +127,34 @@ def command(
         ignore=known_codes(choice.ignore, known, *choice.ignore_from),
         severities={code: Severity.parse(word) for code, word in severities().items()},
     )
-    asked = Asked(
-        Path(weights),
-        Path(inputs),
-        Path(device),
-        None if reference is None else Path(reference),
-        layer,
-        float_layer,
-        input_name,
-        output_name,
-        group_size,
-        None if weight_bits is None else int(weight_bits),
-        None if on is None else aimed_at(on),
-        pairs=not no_pairs,
-    )
     try:
-        report = report_of(diagnose(asked, options))
+        if weights is None or inputs is None:
+            given = {"--weights": weights, "--inputs": inputs, "--layer": layer, "--on": on,
+                     "--float-layer": float_layer, "--input-name": input_name,
+                     "--output-name": output_name, "--group-size": group_size,
+                     "--weight-bits": weight_bits}  # fmt: skip
+            refuse_parts(reference, [name for name, value in given.items() if value is not None])
+            report = whole(Path(str(reference)), Path(device), graph, limit, options,
+                           shown=not no_progress and output.verbosity >= 0)  # fmt: skip
+        else:
+            if graph is not None or limit is not None:
+                raise UsageError("--mlir and --limit are for dumps of a whole model",
+                                 hint="leave out --weights and --inputs, or these")  # fmt: skip
+            asked = Asked(
+                Path(weights),
+                Path(inputs),
+                Path(device),
+                None if reference is None else Path(reference),
+                layer,
+                float_layer,
+                input_name,
+                output_name,
+                group_size,
+                None if weight_bits is None else int(weight_bits),
+                None if on is None else aimed_at(on),
+                pairs=not no_pairs,
+            )
+            report = report_of(diagnose(asked, options))
     except InputError as error:
         report = unreadable("diagnose", error.path or device, error)
     emit.emit(report, output)

@@ -126,6 +126,7 @@ class MlirModule:
         attributes: All of the outer module's, by name.
         weights: Type of every constant, by npz key.
         linears: In the order of the text.
+        results: Names of what operations compute, in the order of the text, constants left out.
     """
 
     name: str
@@ -139,6 +140,7 @@ class MlirModule:
     attributes: Mapping[str, Value]
     weights: Mapping[str, TensorType]
     linears: tuple[MatMulRecord, ...]
+    results: tuple[str, ...] = ()
 
     def named(self, name: str) -> MatMulRecord | None:
         """Return the Linear of that name, the first if there are several."""
@@ -211,6 +213,7 @@ def parse_mlir(text: str) -> MlirModule:
         attributes=outer,
         weights=names.weights(),
         linears=records,
+        results=names.results(),
     )
 
 
@@ -300,6 +303,11 @@ class _Names:
             for one in self._reading.defined.values()
             if one.name == "top.Weight" and one.result_types
         }
+
+    def results(self) -> tuple[str, ...]:
+        """Return the names of all that is computed, each once, in the order of the text."""
+        found = (self.of(one) for one in self._reading.defined.values() if one.name != "top.Weight")
+        return tuple(dict.fromkeys(name for name in found if name))
 
     def operand(self, found: Operation, index: int) -> Operand | None:
         """Return an operand, None where there is none."""
