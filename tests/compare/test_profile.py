@@ -40,6 +40,13 @@ def test_histogram_counts_everything_but_nan_once():
     assert bars == {0: 1, 23: 1, 24: 2, 25: 1, 47: 1}
 
 
+def test_histogram_of_multiples_of_the_rms_reaches_further():
+    told = histogram(np.array([-4.0, -3.99, 0.0, 3.99, 4.0]), "rms", 1).to_dict()
+    bars = {at: seen for at, seen in enumerate(told["counts"]) if seen}
+    assert (bars, told["above"]) == ({0: 2, 24: 1, 47: 1}, 1)
+    assert told["from"] + len(told["counts"]) * told["width"] == pytest.approx(4)
+
+
 def q8_0(values, scales):
     """Return blocks of Q8_0: `d` in f16, then 32 signed codes."""
     codes = np.rint(values.reshape(-1, 32) / scales[:, None]).astype(np.int8)

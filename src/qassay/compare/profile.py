@@ -15,10 +15,9 @@ Doubles = npt.NDArray[np.float64]
 
 BINS = 96
 """Numbers along the channels: with more channels each stands for several."""
-REACH = 1.5
+REACH = {"step": 1.5, "rms": 4.0}
 """A histogram goes from minus this to this; what is beyond is counted on either side."""
-WIDTH = 1 / 16
-"""Of one bar."""
+BARS = 48
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,9 +26,9 @@ class Histogram:
 
     Attributes:
         unit: What 1 is: `step`, or `rms` of the error itself.
-        counts: int64 `[2 * REACH / WIDTH]`; a bar holds its left end and not its right one.
-        below: Errors under `-REACH`.
-        above: Errors of `REACH` or more.
+        counts: int64 `[BARS]`; a bar holds its left end and not its right one.
+        below: Errors under minus `REACH[unit]`.
+        above: Errors of `REACH[unit]` or more.
         rows: How many rows were looked at.
     """
 
@@ -43,8 +42,8 @@ class Histogram:
         """Return the JSON form."""
         return {
             "unit": self.unit,
-            "from": -REACH,
-            "width": WIDTH,
+            "from": -REACH[self.unit],
+            "width": 2 * REACH[self.unit] / BARS,
             "counts": self.counts.tolist(),
             "below": self.below,
             "above": self.above,
@@ -58,14 +57,14 @@ def histogram(values: npt.NDArray[Any], unit: str, rows: int) -> Histogram:
     `rows` is how many rows they are of.
     """
     finite = values[~np.isnan(values)]
-    bars = round(2 * REACH / WIDTH)
-    inside = finite[(finite >= -REACH) & (finite < REACH)].astype(np.float64)
-    place = np.floor((inside + REACH) / WIDTH).astype(np.int64)
+    reach = REACH[unit]
+    inside = finite[(finite >= -reach) & (finite < reach)].astype(np.float64)
+    place = np.floor((inside + reach) * (BARS / (2 * reach))).astype(np.int64)
     return Histogram(
         unit,
-        np.bincount(np.minimum(place, bars - 1), minlength=bars).astype(np.int64),
-        int(np.count_nonzero(finite < -REACH)),
-        int(np.count_nonzero(finite >= REACH)),
+        np.bincount(np.minimum(place, BARS - 1), minlength=BARS).astype(np.int64),
+        int(np.count_nonzero(finite < -reach)),
+        int(np.count_nonzero(finite >= reach)),
         rows,
     )
 

@@ -206,6 +206,16 @@ def _of_compare(document: Mapping[str, Any]) -> Iterator[Subject]:
 
 def _of_diagnose(document: Mapping[str, Any]) -> Iterator[Subject]:
     result = document["result"]
+    for one in result.get("tensors", ()):  # dumps of a whole model
+        made = _subject(
+            one["name"],
+            names=tuple(dict.fromkeys((one["name"], one["device_name"] or one["name"]))),
+            encoding=safe(one["relation"]),
+            shape=shape(one["shape"]),
+            values=(_value(one["relative"]), None),
+        )
+        made.numbers = list(_flat(one, ("name", "shape", "profile", "histogram")))
+        yield made
     for one in result.get("outputs", ()):
         made = Subject(
             name=safe(one["name"]),

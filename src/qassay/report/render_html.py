@@ -60,8 +60,8 @@ def render(report: Report, look: Look) -> Iterator[str]:
     template = environment.from_string((folder / "page.html").read_text(encoding="ascii"))
     page = template.render(
         report=report,
-        verdict=report.verdict or "told",
-        said=verdict_words(report).lstrip(": ") if report.verdict else report.command,
+        verdict=report.verdict or report.command,
+        said=verdict_words(report).lstrip(": ") if report.verdict else "",
         subject=" and ".join(safe(given.path) for given in report.inputs[:2]) or report.command,
         inputs=[input_words(given) for given in report.inputs],
         coverage=_coverage(report),

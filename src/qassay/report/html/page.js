@@ -155,11 +155,12 @@
     const title = at < 0 ? "worst finding" : data.metrics[at].title;
     const form = at < 0 ? undefined : data.metrics[at].form;
     const gaps = { paddingInner: 0.1 };
+    const orient = window.innerWidth < 740 ? "top" : "right";
     const ramp = [color("low"), color("high")];
     const fill = at < 0
-      ? { field: "value", type: "nominal", title,
+      ? { field: "value", type: "nominal", title, legend: { orient },
         scale: { domain: RANKS, range: RANKS.map((rank) => color(`${rank}-fill`)) } }
-      : { field: "value", type: "quantitative", title, legend: { format: form, gradientLength: 120 },
+      : { field: "value", type: "quantitative", title, legend: { orient, format: form, gradientLength: 120 },
         scale: {
           range: data.metrics[at].reverse ? ramp.reverse() : ramp,
           domain: [0, Math.max(data.metrics[at].most,
@@ -173,7 +174,7 @@
       mark: { type: "rect", cursor: "pointer", strokeWidth: 2 },
       encoding: {
         x: { field: "layer", type: "ordinal", sort: layers, title: "layer", scale: gaps,
-          axis: { labelAngle: 0, labelOverlap: true, grid: false } },
+          axis: { labelAngle: 0, labelOverlap: "greedy", labelSeparation: 4, grid: false } },
         y: { field: "module", type: "ordinal", sort: modules, title: null, scale: gaps,
           axis: { labelLimit: 230, grid: false } },
         color: { condition: { test: "datum.value === null", value: color("panel") }, ...fill },
@@ -198,7 +199,7 @@
   const specs = {
     profile: (one) => ({
       note: one.per > 1
-        ? `${count(one.channels)} rows, ${one.per} to a bar: dark the mean, light the largest`
+        ? `${count(one.channels)} rows, ${one.per} to a bar: their mean, and behind it the largest`
         : `${count(one.channels)} rows`,
       spec: {
         data: { values: one.mean.map((mean, at) => ({
@@ -206,7 +207,7 @@
         })) },
         encoding: {
           x: { field: "from", type: "quantitative", title: "row (output channel)",
-            scale: { domain: [0, one.channels], nice: false }, axis: { format: "~d", grid: false } },
+            scale: { domain: [0, one.channels], nice: false }, axis: { format: "~d", grid: false, tickCount: 8 } },
           x2: { field: "to" },
           tooltip: [{ field: "from", type: "quantitative", title: "from row" },
             { field: "mean", type: "quantitative" }, { field: "most", type: "quantitative", title: "largest" }],
@@ -221,7 +222,7 @@
       },
     }),
     histogram: (one) => {
-      const unit = one.unit === "step" ? "steps" : "multiples of their RMS";
+      const unit = one.unit === "step" ? "steps" : "multiples of its RMS";
       const beyond = one.below + one.above;
       const reach = -one.from;
       const rows = `${count(one.rows)} ${one.rows === 1 ? "row" : "rows"}`;
