@@ -1,321 +1,36 @@
-"""What quantizing cost, with Numba: `cost.measure_rows`, and the same straight from ggml blocks.
-
-A group goes the short way where every error is finite and at most half a step: the nearest value
-of the grid was taken, so that e* = e. All other groups, and all codes with a table, go weight by
-weight. Sums inside a group of the short way are float32; squares that float32 cannot hold send the
-group the long way.
-"""
+"""What quantizing cost, with Numba: `cost.measure_rows`, and the same straight from ggml blocks."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
-import numba
 import numpy as np
+import numpy.typing as npt
 
 from qassay.core.source import Bytes
 from qassay.encodings.base import BlockEncoding, per_encoding
 from qassay.encodings.fields import Role
-from qassay.kernels.cost import ASTRAY, FLOOR, WIDTH, Doubles, Floats, Grid, Of, gaps_of
+from qassay.kernels.cost import WIDTH, Doubles, Floats, Grid, gaps_of
 from qassay.kernels.cost import measure_rows as reference
+from qassay.kernels.cost_q4_k import decode_q4_k
+from qassay.kernels.cost_rows import measure_row, work_for
 from qassay.kernels.fast_codes import unpack
 from qassay.kernels.fast_decode import arguments_of, scale_at
 from qassay.kernels.jit import helper, kernel
 
-_COMPARED, _HIDDEN, _BORN, _BOTH = int(Of.COMPARED), int(Of.HIDDEN), int(Of.BORN), int(Of.BOTH)
-_ERR2, _REF2, _CROSS, _ERR, _REF = map(int, (Of.ERR2, Of.REF2, Of.CROSS, Of.ERR, Of.REF))
-_BEST2, _PAR2 = int(Of.BEST2), int(Of.PAR2)
-_NEG, _POS = int(Of.NEGATIVE), int(Of.POSITIVE)
-_LARGEST, _STEPS = int(Of.LARGEST), int(Of.STEPS)
-_ASTRAY, _CLIPPED, _GROUP = int(Of.ASTRAY), int(Of.CLIPPED), int(Of.GROUP)
-_TINY, _HUGE = 1e-30, 1e30
-_TWELFTH = 1 / 12
-_UNSIGNED, _SIGNED, _TABLE = 0, 1, 2
+Array = TypeVar("Array", bound=npt.NDArray[Any])
 
-
-def _relaxed(function: Any) -> Any:
-    """Compile a helper whose sums may be taken in any order, so that they are vectorised."""
-    return numba.njit(
-        nogil=True,
-        error_model="numpy",
-        fastmath={"reassoc", "nsz", "contract"},
-        no_cpython_wrapper=True,
-        no_cfunc_wrapper=True,
-    )(function)
-
-
-@_relaxed
-def _sums(ref, new, length, away, sums):
-    """Write the float32 sums of each group of a row; `ref` and `new` are `[groups, length]`."""
-    zero, one = np.float32(0), np.float32(1)
-    for group in range(ref.shape[0]):
-        err2 = ref2 = cross = err = total = below = above = negative = positive = zero
-        for k in range(length):
-            w = ref[group, k]
-            e = new[group, k] - w
-            away[group, k] = e
-            err2 += e * e
-            ref2 += w * w
-            cross += w * e
-            err += e
-            total += w
-            below += e if w < zero else zero
-            above += e if w > zero else zero
-            negative += one if w < zero else zero
-            positive += one if w > zero else zero
-        sums[group, 0] = err2
-        sums[group, 1] = ref2
-        sums[group, 2] = cross
-        sums[group, 3] = err
-        sums[group, 4] = total
-        sums[group, 5] = below
-        sums[group, 6] = above
-        sums[group, 7] = negative
-        sums[group, 8] = positive
-
-
-@helper
-def _ends(ref_bits, away_bits, length, ends):
-    """Write the bits of the largest |e|, and of the lowest and highest weight, of each group.
-
-    Magnitudes of floats are ordered as their bits are, and integers are compared in vectors
-    whatever floats stand for; what is not finite has the largest bits of all.
-    """
-    mask = np.int32(0x7FFFFFFF)
-    for group in range(ref_bits.shape[0]):
-        largest = low = high = np.int32(0)
-        for k in range(length):
-            bits = ref_bits[group, k]
-            largest = max(largest, np.int32(away_bits[group, k] & mask))
-            low = max(low, np.int32(bits & mask) if bits < 0 else np.int32(0))
-            high = max(high, bits)
-        ends[group, 0] = largest
-        ends[group, 1] = low
-        ends[group, 2] = high
-
-
-@helper
-def _place(ref, new, largest):
-    for k in range(ref.size):
-        if abs(new[k] - ref[k]) == largest:
-            return k
-    return 0
-
-
-@helper
-def _lower(table, x):
-    """Return the code of the nearest value of an ascending table; halves go down."""
-    low, high = 0, table.size - 1
-    while low < high:
-        middle = (low + high) // 2
-        if x > (np.float64(table[middle]) + np.float64(table[middle + 1])) / 2:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@helper
-def _par(ref, new, amax, table):
-    """Return what rounding a group to a table scaled to its largest weight costs."""
-    if amax == 0:
-        return 0.0
-    scale = amax / max(abs(np.float64(table[0])), abs(np.float64(table[-1])))
-    last = scale * (np.float64(table[-1]) - np.float64(table[-2]))
-    par = last * last / 12
-    for k in range(ref.size):
-        w = np.float64(ref[k])
-        if np.isfinite(w) and np.isfinite(new[k]):
-            away = np.float64(table[_lower(table, w / scale)]) * scale - w
-            par += away * away
-    return par
-
-
-@helper
-def _long(ref, new, at, step, start, levels, table, gaps, out):
-    """Add a group weight by weight; return its squared error and the range of its weights."""
-    usable = step != 0 and np.isfinite(step) and np.isfinite(start)
-    wide = np.float64(step)
-    begin = np.float64(start)
-    cost = low = high = 0.0
-    for k in range(ref.size):
-        w, v = np.float64(ref[k]), np.float64(new[k])
-        one, two = np.isfinite(w), np.isfinite(v)
-        if not (one and two):
-            if one:
-                out[_BORN] += 1
-            elif two:
-                out[_HIDDEN] += 1
-            else:
-                out[_BOTH] += 1
-            continue
-        e = v - w
-        out[_COMPARED] += 1
-        cost += e * e
-        out[_REF2] += w * w
-        out[_CROSS] += w * e
-        out[_ERR] += e
-        out[_REF] += w
-        low = min(low, w)
-        high = max(high, w)
-        size = abs(e)
-        if size > out[_LARGEST]:
-            out[_LARGEST] = size
-            out[_LARGEST + 1] = at + k
-        if not usable:
-            out[_BEST2] += e * e
-            continue
-        if table.size:
-            x = w / wide
-            code = _lower(table, x)
-            best = np.float64(table[code]) * wide - w
-            unit = abs(wide) * gaps[code]
-            beyond = (x < table[0] or x > table[-1]) and abs(best) > unit
-        else:
-            x = (w - begin) / wide
-            best = begin + min(max(np.rint(x), 0.0), levels - 1.0) * wide - w
-            unit = abs(wide)
-            beyond = x < -1 or x > levels
-        out[_BEST2] += best * best
-        if beyond:
-            out[_CLIPPED] += 1
-        if size - abs(best) > ASTRAY * unit:
-            out[_ASTRAY] += 1
-        steps = size / unit
-        if steps > out[_STEPS]:
-            out[_STEPS] = steps
-            out[_STEPS + 1] = at + k
-        if w != 0:
-            sign = _NEG if w < 0 else _POS
-            out[sign] += 1
-            out[sign + 1] += e / unit
-            out[sign + 2] += (e - best) / unit
-    return cost, low, high
-
-
-@helper
-def _par_of(low, high, unit):
-    """Return what a weight of a group should cost; `unit` is below zero where the range counts."""
-    amax = max(-low, high)
-    wide = amax * unit if unit > 0 else (high - low) * unit
-    return (amax * FLOOR) ** 2 + wide * wide * _TWELFTH
-
-
-@helper
-def _is_short(err2, norm2, largest, size):
-    """Tell whether every error is finite, of a size that float32 can square, and half a step."""
-    held = norm2 < _HUGE and err2 < _HUGE and (err2 > _TINY or largest == 0)
-    return held and largest <= size * 0.5
-
-
-@helper
-def _row(ref, bits, new, steps, starts, symmetric, levels, table, gaps, room, out):  # noqa: PLR0915
-    """Measure one row, `ref` and `new` as `[groups, weights]`."""
-    groups, length = ref.shape
-    away, sums, ends, costs, pars = room
-    away_bits, end_bits = away.view(np.int32), ends.view(np.int32)
-    if table.size == 0:
-        # A length that the compiler knows makes loops without a remainder.
-        if length == 32:
-            _sums(ref, new, 32, away, sums)
-            _ends(bits, away_bits, 32, end_bits)
-        elif length == 16:
-            _sums(ref, new, 16, away, sums)
-            _ends(bits, away_bits, 16, end_bits)
-        else:
-            _sums(ref, new, length, away, sums)
-            _ends(bits, away_bits, length, end_bits)
-    of_middle, of_range = 1 / max(1, levels // 2 - 1), 1 / (levels - 1)
-    compared = ref2 = cross = err = total = best2 = 0.0
-    negative = below = positive = above = 0.0
-    for group in range(groups):
-        step, start = steps[group], starts[group]
-        size = np.float64(abs(step))
-        short = False
-        if table.size == 0 and size > 0 and size < np.inf and np.isfinite(start):
-            err2, norm2 = sums[group, 0], sums[group, 1]
-            largest = np.float64(ends[group, 0])
-            short = _is_short(err2, norm2, largest, size)
-        if short:
-            inverse = 1 / size
-            compared += length
-            ref2 += norm2
-            cross += sums[group, 2]
-            err += sums[group, 3]
-            total += sums[group, 4]
-            best2 += err2
-            below += sums[group, 5] * inverse
-            above += sums[group, 6] * inverse
-            negative += sums[group, 7]
-            positive += sums[group, 8]
-            if largest > out[_LARGEST]:
-                out[_LARGEST] = largest
-                out[_LARGEST + 1] = group * length + _place(ref[group], new[group], largest)
-            if largest * inverse > out[_STEPS]:
-                out[_STEPS] = largest * inverse
-                out[_STEPS + 1] = group * length + _place(ref[group], new[group], largest)
-            costs[group] = err2
-            low, high = -np.float64(ends[group, 1]), np.float64(ends[group, 2])
-        else:
-            costs[group], low, high = _long(
-                ref[group], new[group], group * length, step, start, levels, table, gaps, out
-            )
-        unit = of_middle if symmetric[group] != 0 else -of_range
-        pars[group] = length * _par_of(low, high, unit)
-        if table.size:
-            amax = max(-low, high)
-            pars[group] = length * (amax * FLOOR) ** 2 + _par(ref[group], new[group], amax, table)
-    out[_COMPARED] += compared
-    out[_REF2] += ref2
-    out[_CROSS] += cross
-    out[_ERR] += err
-    out[_REF] += total
-    out[_BEST2] += best2
-    out[_NEG] += negative
-    out[_NEG + 1] += below
-    out[_POS] += positive
-    out[_POS + 1] += above
-    _finish(costs, pars, length, out)
-
-
-@helper
-def _finish(costs, pars, length, out):
-    """Put the sums of all groups into their row, and find the worst group."""
-    cost = par = 0.0
-    for group in range(costs.size):
-        cost += costs[group]
-        par += pars[group]
-    out[_ERR2] = cost
-    out[_PAR2] = par
-    usual = par / costs.size
-    for group in range(costs.size):
-        if costs[group] > out[_GROUP] * usual:
-            ratio = costs[group] / max(pars[group], usual)
-            if ratio > out[_GROUP]:
-                out[_GROUP] = ratio
-                out[_GROUP + 1] = group * length
-
-
-@helper
-def _room(groups, length):
-    """Return what `_row` works in: errors, sums, ends, and what each group costs and should."""
-    return (
-        np.empty((groups, length), np.float32),
-        np.empty((groups, 9), np.float32),
-        np.empty((groups, 3), np.float32),
-        np.zeros(groups),
-        np.zeros(groups),
-    )
+_UNSIGNED, _SIGNED, _TABLE, _Q4_K = 0, 1, 2, 3
 
 
 @kernel
 def _rows(ref, bits, new, steps, starts, levels, symmetric, table, gaps, out):
     rows, groups, length = ref.shape
-    room = _room(groups, length)
+    work = work_for(groups, length)
     for row in range(rows):
-        _row(
+        measure_row(
             ref[row], bits[row], new[row], steps[row], starts[row], symmetric[row], levels, table,
-            gaps, room, out[row],
+            gaps, work, out[row],
         )  # fmt: skip
 
 
@@ -350,11 +65,17 @@ def _blocks(
     values = np.empty((groups, per_group), np.float32)
     steps, starts = np.zeros(groups, np.float32), np.zeros(groups, np.float32)
     taken = np.zeros(groups, np.float32)
-    room = _room(groups, per_group)
-    flat = codes.reshape(count)
+    work = work_for(groups, per_group)
+    flat, all_values = codes.reshape(count), values.reshape(values.size)
     for row in range(rows):
         for block in range(blocks):
             at = (row * blocks + block) * stride
+            first = block * inner
+            if kind == _Q4_K:
+                decode_q4_k(
+                    raw, at, factors[row], first, steps, starts, all_values, first * per_group
+                )
+                continue
             scale = scale_at(raw, at, d, d_table) if d[1] else np.float32(1)
             added = scale_at(raw, at, offset, offset_table)
             dmin = scale_at(raw, at, minimum, minimum_table)
@@ -363,7 +84,6 @@ def _blocks(
                 unpack(raw, at, sc, scales)
             if m_table.size:
                 unpack(raw, at, m, mins)
-            first = block * inner
             for group in range(inner):
                 step = scale
                 if sc_table.size:
@@ -380,10 +100,17 @@ def _blocks(
                 codes, steps[first:last], taken[first:last], kind, -lowest, q_table,
                 values[first:last],
             )  # fmt: skip
-        _row(
-            ref[row], bits[row], values, steps, starts, symmetric, levels, ascending, gaps, room,
+        measure_row(
+            ref[row], bits[row], values, steps, starts, symmetric, levels, ascending, gaps, work,
             out[row],
         )  # fmt: skip
+
+
+def _fixed(array: Array) -> Array:
+    """Return an array that cannot be written to: kernels are compiled once, for arrays like it."""
+    found = np.ascontiguousarray(array).view()
+    found.flags.writeable = False
+    return found
 
 
 def measure_rows(ref: Floats, new: Floats, grid: Grid) -> Doubles:
@@ -394,9 +121,9 @@ def measure_rows(ref: Floats, new: Floats, grid: Grid) -> Doubles:
     out = np.zeros((ref.shape[0], WIDTH))
     gaps = gaps_of(grid.table) if grid.table.size else np.zeros(0)
     shape = (ref.shape[0], lengths.size, int(lengths[0]))
-    source = np.ascontiguousarray(ref).reshape(shape)
+    source = _fixed(ref).reshape(shape)
     arguments: list[Any] = [
-        source, source.view(np.int32), np.ascontiguousarray(new).reshape(shape),
+        source, source.view(np.int32), _fixed(new).reshape(shape),
         np.ascontiguousarray(grid.steps), np.ascontiguousarray(grid.starts), grid.levels,
         np.ascontiguousarray(grid.symmetric), grid.table, gaps, out,
     ]  # fmt: skip
@@ -430,12 +157,15 @@ def measure_blocks(
     """
     rows, columns = ref.shape
     out = np.zeros((rows, WIDTH))
+    arguments: list[Any]
     table, gaps, levels, symmetric, kind = _table_of(encoding)
     lowest = np.float32(encoding.codes.values(encoding.code_bits())[0])
     groups = columns // encoding.group
-    source = np.ascontiguousarray(ref).reshape(rows, groups, encoding.group)
-    arguments: list[Any] = [
-        source, source.view(np.int32), raw, factors,
+    if encoding.id == "ggml.q4_k":
+        kind = _Q4_K
+    source = _fixed(ref).reshape(rows, groups, encoding.group)
+    arguments = [
+        source, source.view(np.int32), _fixed(raw), factors,
         encoding.block_bytes, levels, np.full(groups, symmetric, np.uint8), table, gaps, lowest,
         kind, *arguments_of(encoding), out,
     ]  # fmt: skip

@@ -83,7 +83,14 @@ class Sides:
 
 
 def read_rows(plain: Plain, start: int, stop: int, columns: int) -> Floats:
-    """Return rows of a plain tensor as float32; what is beyond its range becomes infinite."""
+    """Return rows of a plain tensor as float32; what is beyond its range becomes infinite.
+
+    What is stored as float32 is not copied: those rows cannot be written to.
+    """
+    if type(plain) is Plain and plain.step == 1 and getattr(plain.encoding, "dtype", "") == "<f4":
+        stored = plain.stored
+        raw = stored.source.read(stored.offset + start * columns * 4, (stop - start) * columns * 4)
+        return np.require(raw.view("<f4"), np.float32, "A").reshape(-1, columns)
     values = plain.read(start * columns, stop * columns)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(values, np.float32).reshape(-1, columns)

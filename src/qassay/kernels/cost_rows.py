@@ -1,0 +1,201 @@
+"""The measures of one row, with Numba: eight groups at a time where that can be done.
+
+Groups of 16 and 32 weights with uniform codes go through the vectors of `cost_lanes`. Those of
+eight that have an error beyond half a step are set against their grid besides: for all others e*
+is e. Where a group of eight has no grid, or numbers that float32 cannot square, all eight go weight
+by weight, as `cost_groups` has it; and so do groups of other lengths, codes with a table, and what
+is left of a row after its eights.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qassay.kernels.cost import Of
+from qassay.kernels.cost_groups import ends_of, long_way, one_group, par_of, place_of, sums_of
+from qassay.kernels.cost_lanes import (
+    EIGHT,
+    LANES,
+    SUMS,
+    add_lanes,
+    look_closer,
+    measure_16,
+    measure_32,
+)
+from qassay.kernels.jit import helper
+
+_COMPARED, _ERR2, _REF2, _CROSS = int(Of.COMPARED), int(Of.ERR2), int(Of.REF2), int(Of.CROSS)
+_ERR, _REF, _BEST2, _PAR2 = int(Of.ERR), int(Of.REF), int(Of.BEST2), int(Of.PAR2)
+_NEG, _POS, _LARGEST, _STEPS = int(Of.NEGATIVE), int(Of.POSITIVE), int(Of.LARGEST), int(Of.STEPS)
+_CLIPPED, _GROUP, _ASTRAY = int(Of.CLIPPED), int(Of.GROUP), int(Of.ASTRAY)
+
+
+@helper
+def _eight_long(
+    old, now, length, group, steps, starts, symmetric, levels, table, gaps, costs, pars, bests, out
+):  # fmt: skip
+    """Measure eight groups weight by weight."""
+    for number in range(group, group + EIGHT):
+        at, end = number * length, (number + 1) * length
+        costs[number], low, high = long_way(
+            old[at:end], now[at:end], at, steps[number], starts[number], levels, table, gaps, out
+        )
+        bests[number] = 0
+        unit = 1 / max(1, levels // 2 - 1) if symmetric[number] != 0 else -1 / (levels - 1)
+        pars[number] = length * par_of(low, high, unit)
+
+
+@helper
+def _closer(old, now, length, group, beyond, steps, starts, levels, bests, out):
+    """Set those of eight groups against their grid that have an error beyond half a step."""
+    for each in range(EIGHT):
+        if beyond >> each & 1:
+            number = group + each
+            at = number * length
+            best, under, over, astray, clipped = look_closer(
+                old, at, now, at, length // EIGHT, np.float64(steps[number]),
+                np.float64(starts[number]), np.float64(levels),
+            )  # fmt: skip
+            bests[number] = best
+            out[_NEG + 2] += under
+            out[_POS + 2] += over
+            out[_ASTRAY] += astray
+            out[_CLIPPED] += clipped
+
+
+@helper
+def _furthest(old, now, length, done, sizes, ratios, out):
+    """Note the largest error of the first groups of a row, and the largest in steps."""
+    for column, values in ((_LARGEST, sizes), (_STEPS, ratios)):
+        most, group = out[column], -1
+        for number in range(done):
+            if values[number] > most:
+                most, group = values[number], number
+        if group >= 0:
+            at, end = group * length, (group + 1) * length
+            out[column] = most
+            out[column + 1] = at + place_of(old[at:end], now[at:end], np.float64(sizes[group]))
+
+
+@helper
+def _eights(
+    old, now, length, steps, starts, symmetric, levels, table, gaps, kept, sums, costs, pars,
+    bests, sizes, ratios, out,
+):  # fmt: skip
+    """Measure groups of 16 or 32 weights with uniform codes, eight at a time."""
+    middle, ranged = 1 / max(1, levels // 2 - 1), 1 / (levels - 1)
+    compared = negative = positive = 0
+    done = costs.size - costs.size % EIGHT
+    for group in range(0, done, EIGHT):
+        at = group * length
+        if length == 32:
+            sound, beyond, below, above = measure_32(
+                old, at, now, at, steps, starts, symmetric, group, middle, ranged, sums, sizes,
+                costs, pars, bests, ratios,
+            )  # fmt: skip
+        else:
+            sound, beyond, below, above = measure_16(
+                old, at, now, at, steps, starts, symmetric, group, middle, ranged, sums, sizes,
+                costs, pars, bests, ratios,
+            )  # fmt: skip
+        if sound != 255:
+            _eight_long(
+                old, now, length, group, steps, starts, symmetric, levels, table, gaps, costs,
+                pars, bests, out,
+            )  # fmt: skip
+            sizes[group : group + EIGHT] = 0
+            ratios[group : group + EIGHT] = 0
+            continue
+        add_lanes(sums, kept)
+        compared += EIGHT * length
+        negative += below
+        positive += above
+        if beyond:
+            _closer(old, now, length, group, beyond, steps, starts, levels, bests, out)
+    _furthest(old, now, length, done, sizes, ratios, out)
+    out[_COMPARED] += compared
+    out[_NEG] += negative
+    out[_POS] += positive
+
+
+@helper
+def measure_row(ref, bits, new, steps, starts, symmetric, levels, table, gaps, work, out):
+    """Measure one row, `ref` and `new` as `[groups, weights]`."""
+    groups, length = ref.shape
+    away, parts, ends, lanes, room = work
+    away_bits, end_bits = away.view(np.int32), ends.view(np.int32)
+    lanes[0][:] = 0
+    done = 0
+    if table.size == 0:
+        # A length that the compiler knows makes loops without a remainder.
+        if length == 32 or length == 16:  # noqa: PLR1714 - for Numba
+            done = groups - groups % EIGHT
+            _eights(
+                ref.reshape(ref.size), new.reshape(new.size), length, steps, starts, symmetric,
+                levels, table, gaps, *lanes, *room, out,
+            )  # fmt: skip
+        if done < groups:
+            sums_of(ref[done:], new[done:], length, away[done:], parts[done:])
+            ends_of(bits[done:], away_bits[done:], length, end_bits[done:])
+    for group in range(done, groups):
+        one_group(
+            group, ref[group], new[group], steps[group], starts[group], symmetric[group], levels,
+            table, gaps, parts[group], ends[group], room, out,
+        )  # fmt: skip
+    _finish(lanes[0], room, length, out)
+
+
+@helper
+def _finish(lanes, room, length, out):
+    """Put the sums of all lanes and groups into their row, and find the worst group."""
+    costs, pars, bests, _, _ = room
+    ref2 = cross = err = ref = below = above = 0.0
+    for lane in range(LANES):
+        ref2 += lanes[lane]
+        cross += lanes[LANES + lane]
+        err += lanes[2 * LANES + lane]
+        ref += lanes[3 * LANES + lane]
+        below += lanes[4 * LANES + lane]
+        above += lanes[5 * LANES + lane]
+    out[_REF2] += ref2
+    out[_CROSS] += cross
+    out[_ERR] += err
+    out[_REF] += ref
+    out[_NEG + 1] += below
+    out[_POS + 1] += above
+    cost = par = best = 0.0
+    for group in range(costs.size):
+        cost += costs[group]
+        par += pars[group]
+        best += bests[group]
+    out[_ERR2] = cost
+    out[_PAR2] = par
+    out[_BEST2] += best
+    usual = par / costs.size
+    for group in range(costs.size):
+        if costs[group] > out[_GROUP] * usual:
+            ratio = costs[group] / max(pars[group], usual)
+            if ratio > out[_GROUP]:
+                out[_GROUP] = ratio
+                out[_GROUP + 1] = group * length
+
+
+@helper
+def _room(groups):
+    """Return lanes of a row and of eight groups; and of groups cost, par, best, largest error."""
+    lanes = (np.zeros(SUMS * LANES), np.empty(SUMS * LANES, np.float32))
+    costs, pars, bests = np.zeros(groups), np.zeros(groups), np.zeros(groups)
+    return lanes, (costs, pars, bests, np.zeros(groups), np.zeros(groups))
+
+
+@helper
+def work_for(groups, length):
+    """Return what `_row` works in: errors, sums and ends of groups, and `_room`."""
+    lanes, each = _room(groups)
+    return (
+        np.empty((groups, length), np.float32),
+        np.empty((groups, 9), np.float32),
+        np.empty((groups, 3), np.float32),
+        lanes,
+        each,
+    )
