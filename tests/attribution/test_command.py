@@ -285,3 +285,48 @@ def test_an_array_whose_header_is_no_python(small):
                   small.folder / "probes.npz", "--device", path)  # fmt: skip
     assert done.exit_code == 3
     assert "internal error" not in done.stderr
+
+
+def test_errors_are_told_by_kind_of_row(small):
+    """One RMS over all rows would be that of the loud one."""
+    _, made = ask(small, small("zero points +1"), "--no-pairs")
+    prefill = made["result"]["outputs"][0]
+    kinds = {one["kind"]: one for one in prefill["by_kind"]}
+    assert {"zeros", "one feature", "several features", "loud"} == set(kinds)
+    assert kinds["loud"]["rows"] == 1
+    assert kinds["zeros"]["device"]["rms"] == 0
+    assert kinds["loud"]["device"]["rms"] > 100 * kinds["several features"]["device"]["rms"]
+    told = [kinds[kind] for kind in ("zeros", "one feature", "several features")]
+    assert prefill["rows_of_differences"] == sum(one["rows"] for one in told)
+    assert prefill["device"]["elements"] == sum(one["device"]["elements"] for one in told)
+    assert prefill["device"]["not_finite"] == 0
+    page = qassay("diagnose", "--weights", small.folder / "w.npz", "--inputs",
+                  small.folder / "probes.npz", "--device", small.folder / "device.npz",
+                  "--no-pairs").stdout  # fmt: skip
+    assert "several features (8)" in page
+
+
+def test_encodings_with_minimums_say_that_they_were_taken_as_floats(tmp_path):
+    import qassay as package
+    from qassay.testing.gguf_writer import write_gguf
+
+    rng = np.random.default_rng(1)
+    weights = (rng.standard_normal((64, 256)) * 0.05).astype(np.float32)
+    x = rng.standard_normal((6, 256)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", rng.standard_normal((6, 64)).astype(np.float32))
+    for to, number, told in (("Q4_K", 12, True), ("Q4_0", 2, False), ("F32", 0, False)):
+        raw = (
+            weights.tobytes()
+            if to == "F32"
+            else np.asarray(package.engine("ggml").quantize(weights, to, None)).tobytes()
+        )
+        tensor = ("blk.0.ffn_up.weight", number, (256, 64), raw)
+        path = tmp_path / f"{to}.gguf"
+        path.write_bytes(write_gguf({"general.architecture": "llama"}, [tensor]))
+        _, made = document("diagnose", "--weights", path, "--inputs", tmp_path / "x.npy",
+                           "--device", tmp_path / "y.npy", "--no-pairs")  # fmt: skip
+        assert any("taken as floats" in note for note in made["result"]["notes"]) is told
+        [finding] = made["findings"]
+        assert finding["code"] == "Q616"
+        assert ("were not tried" in finding["message"]) is told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from qassay.compare.attribution.facts import Diagnosis, Difference, Outcome
+from qassay.compare.attribution.facts import Diagnosis, Difference, KindErrors, Outcome
 from qassay.compare.attribution.verdict import Verdict
 from qassay.core.text import safe
 from qassay.report.document import Coverage, Input, NotChecked, Report
@@ -89,7 +89,26 @@ def _outcome(one: Outcome) -> dict[str, Any]:
         "quantization": _difference(one.quantization),
         "device": _difference(one.device),
         "total": _difference(one.total),
+        "rows_of_differences": one.told_rows,
+        "by_kind": [
+            {
+                "kind": each.kind,
+                "rows": each.rows,
+                "quantization": _short(each.quantization),
+                "device": _short(each.device),
+                "total": _short(each.total),
+            }
+            for each in one.by_kind
+        ],
     }
+
+
+_SHORT = ("elements", "not_finite", "max", "rms", "relative", "cosine", "snr_db")
+
+
+def _short(one: Difference | None) -> dict[str, Any] | None:
+    whole = _difference(one)
+    return None if whole is None else {key: whole[key] for key in _SHORT}
 
 
 def _difference(one: Difference | None) -> dict[str, Any] | None:
@@ -153,15 +172,25 @@ def _chip(on: str) -> str:
 def _table(what: Diagnosis) -> Table:
     rows = []
     for one in what.outcomes:
-        for word, found in (
-            ("quantization (quantized - float)", one.quantization),
-            ("device (device - quantized)", one.device),
-            ("total (device - float)", one.total),
-        ):
-            if found is not None:
-                rows.append((safe(one.name, 40), word, *_cells(found)))
+        name = safe(one.name, 40)
+        for each in one.by_kind or (one,):
+            kind = (
+                f"{each.kind} ({each.rows:,})" if isinstance(each, KindErrors) else f"{each.rows:,}"
+            )
+            for word, found in (
+                ("quantization (quantized - float)", each.quantization),
+                ("device (device - quantized)", each.device),
+                ("total (device - float)", each.total),
+            ):
+                if found is not None:
+                    rows.append((name, kind, word, *_cells(found)))
     titles = ("rms", "max", "relative", "cosine", "SNR dB", "worst channel", "not finite")
-    columns = (Column("output"), Column("error"), *(Column(each, right=True) for each in titles))
+    columns = (
+        Column("output"),
+        Column("rows"),
+        Column("error"),
+        *(Column(each, right=True) for each in titles),
+    )
     note = (
         ""
         if any(one.total for one in what.outcomes)

@@ -57,9 +57,15 @@ def worded(rule: Rule, diagnosis: Diagnosis) -> Iterator[Finding]:
     for outcome in diagnosis.outcomes:
         for cause in causes(outcome):
             if cause.code == rule.code:
+                text = cause.text
+                if diagnosis.as_floats and rule.code == "Q616":
+                    text += (
+                        f". The weights of {diagnosis.as_floats} were taken as floats: faults of"
+                        " its codes, scales and minimums were not tried"
+                    )
                 finer = not diagnosis.on and cause.data.get("fault") in _ANOTHER_TYPE
                 yield rule.finding(
-                    cause.text,
+                    text,
                     path=diagnosis.path,
                     tensor=diagnosis.layer,
                     field=outcome.name,
@@ -103,7 +109,7 @@ def causes(outcome: Outcome) -> Iterator[Cause]:
 
 def _not_finite(outcome: Outcome) -> Iterator[Cause]:
     odd = outcome.told.non_finite
-    elements = outcome.device.elements + outcome.device.not_finite
+    elements = outcome.elements
     place, where = None, ""
     if odd.where is not None:
         place = Location(row=odd.where[1])

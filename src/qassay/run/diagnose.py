@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from qassay.compare.attribution.attribute import Problem, attribute, blind_spots
-from qassay.compare.attribution.facts import Diagnosis, Outcome, difference
+from qassay.compare.attribution.facts import (
+    Diagnosis,
+    Difference,
+    KindErrors,
+    Outcome,
+    difference,
+)
+from qassay.compare.attribution.kinds import kinds_of_rows, usual_rows
 from qassay.compare.attribution.library import LANES
 from qassay.compare.attribution.setup import Floats
 from qassay.compare.attribution.verdict import Verdict
@@ -117,6 +124,7 @@ def diagnose(
         on=str(asked.on or ""),
         expected=_expected(asked.on, computed, weights),
         notes=list(weights.notes),
+        as_floats=weights.as_floats,
     )
     for name, x, y in pairs(inputs, outputs, true.k, true.n, asked):
         problem = Problem(true, x, y, _models(weights, computed), _lanes(asked.on),
@@ -137,14 +145,34 @@ def _outcome(name: str, problem: Problem, reference: _Reference, weights: Weight
     quantized = multiply(problem.x, problem.true.weight(), problem.true.bias, model=model)
     y = problem.y[:, :n]
     floats = reference.output(name, problem.x, problem.true.bias)
+    kinds = kinds_of_rows(problem.x)
+    usual = usual_rows(kinds, len(problem.x))
+
+    def errors(
+        rows: npt.NDArray[np.bool_],
+    ) -> tuple[Difference | None, Difference, Difference | None]:
+        device = difference(quantized[rows], y[rows])
+        if floats is None:
+            return None, device, None
+        return difference(floats[rows], quantized[rows]), device, difference(floats[rows], y[rows])
+
+    parted = {kind: rows for kind, rows in kinds.items() if kind != "not finite"}
+    quantization, device, total = errors(usual)
     return Outcome(
         name=name,
         rows=len(problem.x),
         told=told,
-        quantization=None if floats is None else difference(floats, quantized),
-        device=difference(quantized, y),
-        total=None if floats is None else difference(floats, y),
+        quantization=quantization,
+        device=device,
+        total=total,
         ways=tuple(_ways(told.models, weights)) if told.verdict is Verdict.EXPLAINED else (),
+        elements=len(problem.x) * n,
+        told_rows=int(np.count_nonzero(usual)),
+        by_kind=tuple(
+            KindErrors(kind, int(np.count_nonzero(rows)), *errors(rows))
+            for kind, rows in parted.items()
+            if len(parted) > 1
+        ),
     )
 
 

@@ -51,6 +51,7 @@ class Weights:
         others: Other layers of the same shape, whose weights may have been used by mistake.
         chip: The chip that a `.mlir` names.
         notes: What had to be assumed.
+        as_floats: The encoding, where its weights are taken as floats though it has codes.
     """
 
     setup: Setup
@@ -63,6 +64,7 @@ class Weights:
     others: dict[str, Setup] = field(default_factory=dict)
     chip: str = ""
     notes: list[str] = field(default_factory=list)
+    as_floats: str = ""
 
 
 def open_weights(
@@ -237,8 +239,11 @@ def _model(path: Path, layer: str | None) -> Weights:
         else:
             setup, label = _of_tensor(loose[wanted], biases.get(f"{wanted}.bias"))
             others = {}
-        return Weights(setup, wanted, container.path, container.format, label, container.nbytes,
+        done = Weights(setup, wanted, container.path, container.format, label, container.nbytes,
                        others=others)  # fmt: skip
+        if wanted in loose and not setup.quantized:
+            _tell_of_floats(done, loose[wanted])
+        return done
     finally:
         container.close()
 
@@ -270,6 +275,19 @@ def _of_layer(layer: Layer, biases: Mapping[str, StoredTensor]) -> Setup:
         )
     unpacked = layer.encoding.unpack(layer)
     return setup_of(unpacked, _bias(biases.get(f"{layer.module}.bias")), layer.bits)
+
+
+def _tell_of_floats(done: Weights, stored: StoredTensor) -> None:
+    """Say that an encoding's codes are not looked at: it adds a minimum to each group."""
+    known = for_stored_type(stored.type)
+    if known is None or not issubclass(known, BlockEncoding):
+        return
+    done.as_floats = known.id
+    done.notes.append(
+        f"{known.id} adds a minimum to each group: its weights were taken as floats. Faults of"
+        " channels, columns, bias, activations and layers are looked for; those of codes, nibbles,"
+        " scales, minimums and groups are not"
+    )
 
 
 def _of_tensor(stored: StoredTensor, bias: StoredTensor | None) -> tuple[Setup, str]:

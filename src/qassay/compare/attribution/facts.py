@@ -47,6 +47,25 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class KindErrors:
+    """Differences of one kind of row: `one feature`, `several features`, `loud`, ...
+
+    Attributes:
+        kind: What kind.
+        rows: How many rows.
+        quantization: As in `Outcome`.
+        device: As in `Outcome`.
+        total: As in `Outcome`.
+    """
+
+    kind: str
+    rows: int
+    quantization: Difference | None
+    device: Difference
+    total: Difference | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
     """One pair of inputs and outputs.
 
@@ -58,6 +77,9 @@ class Outcome:
         device: Device against quantized reference.
         total: Device against float reference.
         ways: Where the arithmetic that explains them is used: chips, versions, paths.
+        elements: Outputs of all rows; the differences leave out loud rows and those with NaN.
+        told_rows: How many rows the differences are of.
+        by_kind: The differences of each kind of row, where there are several.
     """
 
     name: str
@@ -67,6 +89,9 @@ class Outcome:
     device: Difference
     total: Difference | None
     ways: tuple[str, ...] = ()
+    elements: int = 0
+    told_rows: int = 0
+    by_kind: tuple[KindErrors, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +110,7 @@ class Diagnosis:
         expected: How that chip computes such a Linear, in words.
         outcomes: One for each pair of arrays.
         notes: What had to be assumed.
+        as_floats: The encoding, where its weights were taken as floats; "" elsewhere.
     """
 
     layer: str
@@ -98,6 +124,7 @@ class Diagnosis:
     expected: str = ""
     outcomes: list[Outcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    as_floats: str = ""
 
 
 @np.errstate(all="ignore")
