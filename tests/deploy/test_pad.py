@@ -411,3 +411,95 @@ def test_codes_over_the_vocabulary_are_refused(document, tmp_path, name):
     code, report = document("pad", source, tmp_path / "b", "--on", "sophgo:bm1684x")
     assert (code, report["result"]["written"]) == (3, False)
     assert report["result"]["refused"][0]["name"] == name
+
+
+@pytest.mark.parametrize("group", [32, 64, 128])
+def test_awq_gemv(document, tmp_path, group):
+    # AutoAWQ's WQLinear_GEMV: rows of scales and zero points are wider than there are groups.
+    rows, columns = 40, 1280
+    groups = columns // group
+    width = {128: 2, 64: 4, 32: 8}[group]  # calculate_zeros_width, by hand, in words
+    rng = np.random.default_rng(group)
+    codes = rng.integers(0, 16, (rows, columns), np.uint8)
+    zeros = np.zeros((rows, 8 * width), np.uint8)
+    zeros[:, :groups] = rng.integers(0, 16, (rows, groups))
+    scales = np.zeros((rows, 8 * width), np.float16)
+    scales[:, :groups] = rng.uniform(0.01, 0.02, (rows, groups))
+    arrays = {f"{LAYER}.qweight": pack_words(codes), f"{LAYER}.qzeros": pack_words(zeros),
+              f"{LAYER}.scales": scales, f"{LAYER}.bias": np.ones(rows, np.float16)}  # fmt: skip
+    config = {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": group,
+                                      "zero_point": True, "version": "gemv"}}  # fmt: skip
+    source = checkpoint(tmp_path / "a", arrays, config)
+    code, report = document("pad", source, tmp_path / "b", "--on", "sophgo:bm1684x")
+    assert code == 0, report
+    assert report["result"]["padded"][0]["encoding"] == "awq.gemv.int4"
+    found = stored(tmp_path / "b")
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name][:rows], array, err_msg=name)
+        assert found[name].shape == (64, *array.shape[1:])
+    nibbles = [found[f"{LAYER}.{part}"][rows:].view(np.uint32)[..., None] >> np.arange(0, 32, 4)
+               for part in ("qweight", "qzeros")]  # fmt: skip
+    new, centre = ((one & 15).reshape(24, -1) for one in nibbles)
+    np.testing.assert_array_equal(new, centre[:, :groups].repeat(group, axis=1))
+    np.testing.assert_array_equal(found[f"{LAYER}.scales"][rows:, :groups], 1)
+    assert not found[f"{LAYER}.bias"][rows:].any()
+    assert document("check", tmp_path / "b")[0] == 0
+
+
+def floats(rows: int, columns: int = 64) -> dict[str, np.ndarray]:
+    return {"model.layers.0.mlp.up_proj.weight": np.ones((rows, columns), np.float16)}
+
+
+def test_a_padded_checkpoint_is_not_padded_again(document, run, tmp_path):
+    source = checkpoint(tmp_path / "a", floats(40), {})
+    assert document("pad", source, tmp_path / "b", "--multiple", 32)[0] == 0
+    result = run("pad", tmp_path / "b", tmp_path / "c", "--multiple", 48)
+    assert result.exit_code == 2
+    assert "it is padded already" in result.stderr
+    assert not (tmp_path / "c").exists()
+
+
+def test_names_that_are_too_long_and_an_index(run, tmp_path):
+    source = checkpoint(tmp_path / "a", floats(40), {})
+    result = run("pad", source, tmp_path / ("n" * 300), "--multiple", 64)
+    assert (result.exit_code, "File name too long" in result.stderr) == (2, True)
+    index = source / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(floats(1), "model.safetensors")}))
+    result = run("pad", index, tmp_path / "b", "--multiple", 64)
+    assert (result.exit_code, "name the folder" in result.stderr) == (2, True)
+
+
+def test_a_number_in_the_index_that_is_none(document, tmp_path):
+    source = checkpoint(tmp_path / "a", floats(40), {})
+    index = json.dumps({"weight_map": dict.fromkeys(floats(1), "model.safetensors")})
+    file = source / "model.safetensors.index.json"
+    file.write_text(f'{index[:-1]}, "x": {"1" * 5000}}}')
+    assert document("pad", source, tmp_path / "b", "--multiple", 64)[0] == 3
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a"]
+
+
+def test_an_index_with_a_key_twice_keeps_what_was_read(document, tmp_path):
+    source = checkpoint(tmp_path / "a", floats(40), {})
+    index = json.dumps({"weight_map": dict.fromkeys(floats(1), "model.safetensors")})
+    file = "model.safetensors.index.json"
+    (source / file).write_text(f'{index[:-1]}, "weight_map": {{}}}}')
+    assert document("pad", source, tmp_path / "b", "--multiple", 64)[0] == 0
+    made = json.loads((tmp_path / "b" / file).read_text())
+    assert made["weight_map"] == dict.fromkeys(floats(1), "model.safetensors")
+
+
+def test_channels_beyond_all_measure_are_refused(document, tmp_path):
+    source = checkpoint(tmp_path / "a", floats(1, 1 << 16), {})
+    code, report = document("pad", source, tmp_path / "b", "--multiple", 1 << 16)
+    assert code == 3
+    assert "larger by 4294901760 weights" in report["result"]["refused"][0]["reason"]
+    assert not (tmp_path / "b").exists()
+
+
+def test_fused_experts_are_not_said_to_fit(document, tmp_path):
+    name = "model.layers.0.mlp.experts.gate_up_proj"
+    arrays = floats(64) | {name: np.ones((2, 96, 64), np.float16)}
+    source = checkpoint(tmp_path / "a", arrays, {})
+    code, report = document("pad", source, tmp_path / "b", "--multiple", 64)
+    assert code == 0
+    assert [one["name"] for one in report["result"]["left"]] == [name]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import secrets
 import shutil
@@ -23,6 +24,7 @@ from qassay.containers.new_file import refusal, sync_folder
 from qassay.containers.opening import display_name
 from qassay.containers.safetensors_out import NewTensor, SafetensorsWriter
 from qassay.containers.sources import INDEX_SUFFIX
+from qassay.containers.strict_json import parse_json
 from qassay.core.container import Container, StoredTensor
 from qassay.core.errors import InputError, UsageError
 from qassay.core.text import safe
@@ -42,6 +44,10 @@ CROPS = "crops.json"
 """The file that says which outputs have to be cropped, and to what."""
 
 MOST_MULTIPLE = 1 << 16
+MOST_NEW_WEIGHTS = 1 << 26
+"""Weights that one layer may become larger by: new channels are made in memory."""
+
+_MOST_NEW_IN_ALL = 1 << 31
 _LARGEST_COPY = 1 << 28
 _BROKEN = frozenset({"Q001", "Q002", "Q003", "Q005", "Q007"})
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npz", ".h5")
@@ -132,6 +138,7 @@ class PadResult:
         refused: Layers that would need padding and cannot have it.
         left: Weights that no lanes are asked of.
         proof: What was compared; None where nothing was written.
+        new_weights: Weights of channels that were planned to be added.
     """
 
     options: PadOptions
@@ -142,6 +149,7 @@ class PadResult:
     refused: list[Left] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
     proof: Proof | None = None
+    new_weights: int = 0
 
 
 def pad(source: Path, destination: Path, options: PadOptions) -> PadResult:
@@ -160,6 +168,7 @@ def pad(source: Path, destination: Path, options: PadOptions) -> PadResult:
             found=str(options.multiple),
         )  # fmt: skip
     target = _free_name(source, destination)
+    _unpadded(source)
     with closing(open_with_encodings(source)) as container:
         _sound(container)
         result = PadResult(options, container, display_name(destination))
@@ -177,7 +186,11 @@ def _free_name(source: Path, destination: Path) -> Path:
     except (OSError, RuntimeError) as error:
         raise UsageError(f"the new folder cannot be written: {error}") from error
     shown = safe(display_name(destination))
-    if target.exists() or destination.is_symlink():
+    try:
+        taken = target.exists() or destination.is_symlink()
+    except OSError as error:  # a name that is too long
+        raise refusal(error, target) from error
+    if taken:
         raise UsageError("there is something of this name already", path=shown,
                          hint="name a new folder")  # fmt: skip
     if inside:
@@ -187,6 +200,19 @@ def _free_name(source: Path, destination: Path) -> Path:
         raise UsageError("there is no folder to write the new one into",
                          path=safe(str(destination.parent)), hint="create it")  # fmt: skip
     return target
+
+
+def _unpadded(source: Path) -> None:
+    """Make sure that the source is a folder, and no padded one: its crops would be lost."""
+    if source.is_file() and source.name.lower().endswith(INDEX_SUFFIX):
+        raise UsageError("only a whole folder is padded", path=safe(display_name(source)),
+                         found="an index", hint="name the folder that holds it")  # fmt: skip
+    if os.path.lexists(source / CROPS):
+        raise UsageError(
+            f"the source holds {CROPS}: it is padded already",
+            path=safe(display_name(source)),
+            hint="pad the checkpoint that it was made from, so that one crop leads back to it",
+        )
 
 
 def _sound(container: Container) -> None:
@@ -237,6 +263,9 @@ def _plan(assembly: Assembly, result: PadResult) -> None:
             if all(one.name != name for one in result.refused):
                 result.refused.append(Left(name, stored.shape, stored.part_of))
             continue
+        if _fused_experts(stored) and not patterns:
+            result.left.append(Left(stored.name, stored.shape, "experts fused into one tensor"))
+            continue
         if part != "weight" or len(stored.shape) != 2 or 0 in stored.shape:
             continue
         matched = True
@@ -255,6 +284,11 @@ def _plan(assembly: Assembly, result: PadResult) -> None:
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _fused_experts(stored: StoredTensor) -> bool:
+    """Return whether it is `[E, ., .]` of experts; which axis is N is not the same everywhere."""
+    return len(stored.shape) == 3 and "expert" in stored.name.lower()
 
 
 def _no_linear(stored: StoredTensor) -> str:
@@ -280,6 +314,12 @@ def _sort(
     if reason:
         result.refused.append(Left(name, shape, reason))
         return
+    more = (padded - rows) * columns
+    if more > MOST_NEW_WEIGHTS or result.new_weights + more > _MOST_NEW_IN_ALL:
+        why = f"it would become larger by {more} weights, more than are made in memory"
+        result.refused.append(Left(name, shape, why))
+        return
+    result.new_weights += more
     try:
         growths = tuple(grow(padded))
     except CannotPadError as error:
@@ -322,7 +362,7 @@ def _fill(source: Path, container: Container, folder: Path, result: PadResult) -
         sizes[file] = _write_part(folder / file, part, grown, result.options.watch)
     for entry in sorted(source.iterdir()):
         lower = entry.name.lower()
-        if not entry.is_file() or lower.endswith(_WEIGHTS) or entry.name == CROPS:
+        if not entry.is_file() or lower.endswith(_WEIGHTS):
             continue
         if lower.endswith(INDEX_SUFFIX):
             _write_index(entry, folder / entry.name, sum(sizes.values()))
@@ -367,11 +407,16 @@ def _write_part(path: Path, part: Container, grown: dict[Key, Growth], watch: Wa
 
 def _write_index(old: Path, new: Path, total: int) -> None:
     """Copy an index: shards keep their tensors, only `total_size` is another."""
-    index = json.loads(old.read_text(encoding="utf-8"))
-    metadata = index.get("metadata")
-    if isinstance(metadata, dict) and "total_size" in metadata:
-        metadata["total_size"] = total
-    new.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    try:
+        index, _ = parse_json(old.read_text(encoding="utf-8"))
+        metadata = index.get("metadata")
+        if isinstance(metadata, dict) and "total_size" in metadata:
+            metadata["total_size"] = total
+        text = json.dumps(index, indent=2, allow_nan=False)
+    except ValueError as error:  # a number that is none; the rest was read before
+        raise InputError("the index cannot be copied", path=display_name(old),
+                         found=safe(str(error), 80)) from None  # fmt: skip
+    new.write_text(text + "\n", encoding="utf-8")
 
 
 def shapes_of(layers: Sequence[PaddedLayer]) -> Iterator[tuple[PaddedLayer, int]]:
