@@ -28,13 +28,16 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 _W = TypeVar("_W", bound="TensorFile")
 
 
-def check_destination(path: Path, sources: Iterable[Path], *, overwrite: bool) -> None:
+def check_destination(
+    path: Path, sources: Iterable[Path], *, overwrite: bool, force: bool = True
+) -> None:
     """Raise unless a new file can take the name `path`.
 
     Args:
         path: The name, symbolic links resolved.
         sources: Files that the new file is made from: none of them may be replaced.
         overwrite: Whether another file may be replaced.
+        force: Whether there is an option --force that says so.
 
     Raises:
         UsageError: It is one of the sources, exists, or is in no folder.
@@ -66,7 +69,7 @@ def check_destination(path: Path, sources: Iterable[Path], *, overwrite: bool) -
         raise UsageError(
             "there is a file of this name already",
             path=shown,
-            hint="name another file, or say --force to replace it",
+            hint=f"name another file{', or say --force to replace it' if force else ''}",
         )
 
 
@@ -76,7 +79,7 @@ def refusal(error: OSError, path: Path) -> UsageError:
         return UsageError(
             "another program made a file of this name meanwhile",
             path=safe(path.name),
-            hint="name another file, or say --force to replace it; nothing was left behind",
+            hint="name another file; nothing was left behind",
         )
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return UsageError(

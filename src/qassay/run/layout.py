@@ -72,9 +72,12 @@ def layout(source: Path, destination: Path, asked: Asked, mlir: Path | None) -> 
             expected=f"a name that ends in {source.suffix}",
             found=safe(display_name(destination)),
         )
-    target = destination.resolve()
+    try:
+        target = destination.resolve()
+    except (OSError, RuntimeError) as error:  # links that lead in circles
+        raise UsageError(f"the new file cannot be written: {safe(str(error), 200)}") from error
     sources = [source] if mlir is None else [source, mlir]
-    check_destination(target, sources, overwrite=False)
+    check_destination(target, sources, overwrite=False, force=False)
     with closing(open_arrays(source)) as file:
         result = LayoutResult(asked, file.path, file.nbytes)
         if mlir is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import struct
 import tokenize
 import zipfile
@@ -24,13 +25,17 @@ from qassay.containers.new_file import refusal
 from qassay.containers.opening import display_name, open_container
 from qassay.containers.safetensors_out import NewTensor, SafetensorsWriter
 from qassay.core.container import StoredTensor
-from qassay.core.errors import InputError
+from qassay.core.errors import InputError, UsageError
 from qassay.core.text import safe
 
 Array = npt.NDArray[Any]
 
 LARGEST_ARRAY = 1 << 32
 MOST_ARRAYS = 1 << 17
+_MOST_UNPACKED = 100
+"""Times that an archive may grow when it is unpacked. Weights are noise, and do not shrink so."""
+
+_FREELY_UNPACKED = 1 << 28
 _BROKEN = (
     OSError, EOFError, ValueError, SyntaxError, TypeError, KeyError, OverflowError, RuntimeError,
     MemoryError, NotImplementedError, struct.error, zipfile.BadZipFile, zlib.error,
@@ -145,7 +150,18 @@ class _Npz:
             raise InputError("the archive is too large", path=self.path,
                              expected=f"{MOST_ARRAYS} arrays of {LARGEST_ARRAY} bytes each",
                              found=f"{len(members)}, the largest of {largest}")  # fmt: skip
+        self._size = sum(one.file_size for one in members)
         self._members = {one.filename.removesuffix(".npy"): one for one in members}
+        why = ""
+        if len(self._members) < len(members):
+            why = "two arrays of one name"
+        elif self._size > max(_FREELY_UNPACKED, _MOST_UNPACKED * self.nbytes):
+            why = f"{self._size} bytes once unpacked, of {self.nbytes}"
+        if why:
+            self._zip.close()
+            raise InputError("the archive cannot be trusted", path=self.path,
+                             expected="arrays, each once, that are packed a little or not at all",
+                             found=why)  # fmt: skip
         self._headers: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
 
     def names(self) -> list[str]:
@@ -192,6 +208,12 @@ class _Npz:
 
     def write(self, target: Path, moved: Mapping[str, Array | None]) -> None:
         names = [*self._members, *(name for name in moved if name not in self._members)]
+        free = shutil.disk_usage(target.parent).free
+        if free < self._size:
+            raise UsageError("the disk has too little room for the new file",
+                             path=safe(target.name), expected=f"{self._size:,} bytes free",
+                             found=f"{free:,}", hint="make room, or name a file on another disk",
+                             )  # fmt: skip
         with (
             _whole(target) as temporary,
             # Stored, not deflated: tpu-mlir's own reader takes no other archives.

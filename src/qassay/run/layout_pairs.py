@@ -85,9 +85,10 @@ def pairs_of(module: MlirModule, asked: Asked, file: ArrayFile) -> list[Pair]:
         raise UsageError("the .mlir is about another chip", expected=asked.aimed.chip.id,
                          found=safe(chip, 40))  # fmt: skip
     found: dict[str, Pair] = {}
+    names = frozenset(file.names())
     for record in module.linears:
         if record.quantized and record.scale is not None and record.scale.is_weight:
-            pair = _of_record(record, asked, file)
+            pair = _of_record(record, asked, file, names)
             found.setdefault(pair.first, pair)
     if not found:
         raise UsageError("the .mlir holds no A16MatMul with scales of its own",
@@ -95,7 +96,7 @@ def pairs_of(module: MlirModule, asked: Asked, file: ArrayFile) -> list[Pair]:
     return list(found.values())
 
 
-def _of_record(record: MatMulRecord, asked: Asked, file: ArrayFile) -> Pair:
+def _of_record(record: MatMulRecord, asked: Asked, file: ArrayFile, names: frozenset[str]) -> Pair:
     scale, zeros = record.scale, record.zero_point
     assert scale is not None  # noqa: S101 - the caller looked
     name = safe(record.name, 80)
@@ -123,7 +124,7 @@ def _of_record(record: MatMulRecord, asked: Asked, file: ArrayFile) -> Pair:
     branch = acts_on.acts(asked).branch
     logical = _logical(shape, branch, asked)
     missing = [one for one in (acts_on.first, acts_on.zeros if zeros is not None else None)
-               if one is not None and one not in file.names()]  # fmt: skip
+               if one is not None and one not in names]  # fmt: skip
     if missing:
         raise UsageError(
             f"the file has no array {safe(missing[0], 80)}",

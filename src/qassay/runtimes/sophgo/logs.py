@@ -28,6 +28,9 @@ LONGEST_LINE = 1 << 16
 
 MOST_BLOCKS = 1024
 MOST_COMMANDS = 1 << 16
+_LONGEST_CHAIN = 64
+"""Commands that are followed back; a block has about ten."""
+
 _MOST_PENDING = 128
 _MOST_TEXT = 400
 
@@ -316,7 +319,7 @@ class _Reading:
     def _nearest(self, command: Command, what: str) -> Command:
         """Follow the commands that made each input back to one that says `what`, or the first."""
         seen = {command.key}
-        while what == "input" or not getattr(command, what):
+        while len(seen) <= _LONGEST_CHAIN and (what == "input" or not getattr(command, what)):
             maker = self._made_by.get(base_name(command.input))
             if maker is None or maker.key in seen:
                 break

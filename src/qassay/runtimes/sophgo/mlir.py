@@ -280,21 +280,28 @@ class _Names:
 
     def __init__(self, reading: _Reading) -> None:
         self._reading = reading
+        self._known: dict[str, str] = {}  # many operations may share a long location
 
     def of(self, found: Operation) -> str:
         """Return the name that an operation's location gives it."""
-        text = found.loc
+        text, passed, name = found.loc, [], ""
         for _ in range(_DEEPEST):
+            if text in self._known:
+                name = self._known[text]
+                break
             if text.startswith("#"):
+                passed.append(text)
                 text = self._reading.locs.get(text, "")
             elif text.startswith("fused["):
                 text = text[6:].split(",", 1)[0].rstrip("]").strip()
             elif text.startswith('"'):
                 end = skip(text, 0, found.line)
-                return unquoted(text[:end], found.line)
+                name = unquoted(text[:end], found.line)
+                break
             else:
                 break
-        return ""
+        self._known.update(dict.fromkeys(passed, name))
+        return name
 
     def weights(self) -> dict[str, TensorType]:
         """Return the type of every constant by name."""
