@@ -211,3 +211,28 @@ def test_objects_are_not_unpickled(document, run, tmp_path):
     np.save(tmp_path / "a.npy", np.array([{"x": 1}], dtype=object), allow_pickle=True)
     code, report = document("layout", tmp_path / "a.npy", tmp_path / "b.npy", *line[3:])
     assert (code, report["inputs"][0]["format"]) == (3, "unknown")
+
+
+@pytest.mark.parametrize("what", ["twice", "bomb"])
+def test_archives_that_cannot_be_trusted(document, tmp_path, what):
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        if what == "twice":
+            archive.writestr("x.npy", b"")
+            archive.writestr("x", b"")
+        else:
+            with archive.open("x.npy", "w") as stream:
+                for _ in range(17):
+                    stream.write(bytes(1 << 24))
+    code, report = document(
+        "layout", tmp_path / "a.npz", tmp_path / "b.npz", "--on", "sophgo:bm1684x"
+    )
+    assert (code, report["verdict"]) == (3, "incomplete")
+    assert "cannot be trusted" in str(report)
+    assert not (tmp_path / "b.npz").exists()
+
+
+def test_tp_of_a_check_needs_a_runtime(run, tmp_path):
+    result = run("check", tmp_path, "--tp", "2")
+    assert (result.exit_code, "name it with --on" in result.stderr) == (2, True)

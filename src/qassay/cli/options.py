@@ -232,6 +232,9 @@ class Aim:
 def _make_aim(
     to: tuple[str, ...], group_size: int | None, imatrix: str | None, on: str | None, tp: int
 ) -> dict[str, Any]:
+    said = click.get_current_context().get_parameter_source("tp")
+    if on is None and said is click.core.ParameterSource.COMMANDLINE:  # the environment may
+        raise click.UsageError("--tp is about a runtime: name it with --on")
     return {"aim": Aim(to, group_size, imatrix, on, tp)}
 
 

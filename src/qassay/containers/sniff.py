@@ -30,6 +30,7 @@ class Foreign(NamedTuple):
 _AGAIN = "download the file again"
 _CONVERT = "convert it to safetensors or GGUF first"
 _UNPACK = "unpack it first"
+_CONFIGURATION = re.compile(r'"(architectures|model_type|hidden_size|text_config)"\s*:')
 _RECONVERT = "convert the original model again with a current llama.cpp"
 
 # Longest first where one begins another. Offsets and bytes: the formats' own documents;
@@ -152,6 +153,12 @@ def _text(head: bytes) -> Foreign | None:
         return Foreign(f'an HTML page ("{excerpt}")', again)
     if start.startswith("<"):
         return Foreign(f'an XML document ("{excerpt}")', again)
+    if start.startswith("{") and _CONFIGURATION.search(text):
+        return Foreign(
+            f'a configuration without weights ("{excerpt}")',
+            "name the folder that holds the weights; what a runtime makes of a configuration's"
+            " shapes alone, `qassay fit` tells",
+        )
     if start.startswith(("{", "[")):
         return Foreign(f'a JSON document ("{excerpt}")', again)
     if text:
