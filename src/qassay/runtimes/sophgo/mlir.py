@@ -284,7 +284,8 @@ class _Names:
 
     def of(self, found: Operation) -> str:
         """Return the name that an operation's location gives it."""
-        text, passed, name = found.loc, [], ""
+        text, name = found.loc, ""
+        passed: list[str] = []
         for _ in range(_DEEPEST):
             if text in self._known:
                 name = self._known[text]
