@@ -18,7 +18,8 @@ class TensorOnOneSide(ComparisonRule, code="Q612", name="tensor-on-one-side"):
     ## What it does
     `qassay compare` matches tensors by name, GGUF names with Hugging Face names by a table, and
     reports each that has no partner. Tables that follow from the configuration (`rope_freqs`,
-    `inv_freq`) are left out of it.
+    `inv_freq`) are left out of it. `qassay diagnose` reports tensors of a reference dump that the
+    device's dump lacks, unless `--mlir` shows that the compiler fused them.
 
     ## Why it is bad
     What has no partner was not compared. A missing weight is left at its initial value by some

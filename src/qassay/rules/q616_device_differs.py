@@ -13,7 +13,9 @@ class DeviceDiffers(DiagnosisRule, code="Q616", name="device-differs"):
     `qassay diagnose` reports this where outputs differ by more than rounding and none of the
     faults that it knows, nor any pair of them, gives these outputs; where a fault explains a
     part of the difference only, and says which part; and where whole output channels give
-    nothing. It never names the least bad guess.
+    nothing. It never names the least bad guess. Of two dumps of a whole model it names the first
+    tensor, in graph order, of another shape, with channels of zeros, or with an error beyond
+    `--limit`.
 
     ## Why it is bad
     The layer computes something else than its weights say.

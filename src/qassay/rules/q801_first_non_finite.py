@@ -11,7 +11,8 @@ class FirstNonFinite(DiagnosisRule, code="Q801", name="first-non-finite"):
 
     ## What it does
     `qassay diagnose` counts the outputs of a device that are not finite though weights and
-    inputs give finite ones, and says where the first is.
+    inputs give finite ones, and says where the first is. Of two dumps of a whole model it names
+    the first tensor, in graph order, that is not finite.
 
     ## Why it is bad
     NaN spreads: every later layer, and every later token, is lost.
