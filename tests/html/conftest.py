@@ -197,6 +197,19 @@ def hostile(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def dumps(tmp_path_factory):
+    """Arguments of `diagnose` for dumps of a model, one tensor of which is bad."""
+    folder = tmp_path_factory.mktemp("dumps")
+    rng = np.random.default_rng(3)
+    right = {f"layer_{at}/Add_f32": rng.normal(0, 1, (4, 64)).astype("f4") for at in range(6)}
+    wrong = {name: values + np.float32(0.001) for name, values in right.items()}
+    wrong["layer_4/Add_f32"][:, 3] = np.nan
+    np.savez(folder / "right.npz", **right)
+    np.savez(folder / "wrong.npz", **wrong)
+    return ("diagnose", "--float", folder / "right.npz", "--device", folder / "wrong.npz")
+
+
+@pytest.fixture(scope="session")
 def device(tmp_path_factory):
     """Arguments of `diagnose` for a Linear whose device deals rows in another order."""
     folder = tmp_path_factory.mktemp("device")

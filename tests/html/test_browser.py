@@ -24,14 +24,15 @@ def type_into(browser, selector, text):
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize(
-    "name", ["check", "full", "compare", "diagnose", "fit", "inspect", "rules"]
+    "name", ["check", "full", "compare", "diagnose", "dumps", "fit", "inspect", "rules"]
 )
-def test_nothing_complains(browser, page, pair, device, name, dark):
+def test_nothing_complains(browser, page, pair, device, dumps, name, dark):
     args = {
         "check": ("check", pair[1]),
         "full": ("check", pair[1], "--stats", "full"),
         "compare": ("compare", *pair),
         "diagnose": device,
+        "dumps": dumps,
         "fit": ("fit", CHECKPOINTS / "source-tiny-llama-f16", "--on", "sophgo:bm1684x",
                 "--to", "w4bf16"),
         "inspect": ("inspect", pair[1]),
@@ -47,6 +48,7 @@ def test_nothing_complains(browser, page, pair, device, name, dark):
         "full": 1,
         "compare": 2,
         "diagnose": 2,
+        "dumps": 2,
         "fit": 0,
         "inspect": 0,
         "rules": 0,

@@ -238,6 +238,8 @@ def test_sections_of_every_kind_are_escaped():
         ("token_embd.weight", "", "token_embd"),
         ("h.0", "0", "h"),
         ("transformer/h/4/attn", "4", "attn"),
+        ("layer_7/Add_f32", "7", "Add_f32"),
+        ("layer_7", "7", "layer_7"),
         ("w.123456789.x", "", "w.123456789.x"),
         ("", "", ""),
     ],

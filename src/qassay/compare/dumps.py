@@ -7,13 +7,14 @@ arrays are `[..., channels]`: rows are all axes but the last.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from qassay.compare.attribution.facts import Difference
+from qassay.compare.profile import Histogram, along, histogram
 
 Array = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
@@ -25,6 +26,8 @@ Honest 4-bit weights cost 5 to 25 % in each layer, and errors add up on the way:
 tensor's own size is taken for more than that, and never for proven.
 """
 _SLAB = 1 << 21
+_DRAWN = 64
+"""Rows that a histogram is of: evenly spread."""
 _WORST = 8
 _SORTED = 1 << 25
 _DEAD_SHARE = 0.1
@@ -126,10 +129,23 @@ def compare_tensor(pair: TensorPair, reference: Array, device: Array, limit: flo
     sums = Sums(width)
     for start, stop in _slabs(rows, width):
         sums.add(a[start:stop], b[start:stop], start)
-    pair.not_finite, pair.difference = sums.not_finite(), sums.difference()
+    found = sums.difference()
+    drawn = _drawn(a, b, found.rms)
+    pair.not_finite, pair.difference = sums.not_finite(), replace(found, histogram=drawn)
     pair.code, pair.why = _judged(pair, sums, a, b, limit)
     same = sums.equal and not pair.code
     pair.relation = "bad" if pair.code else "equal" if same else "close"
+
+
+@np.errstate(all="ignore")
+def _drawn(a: Array, b: Array, rms: float) -> Histogram | None:
+    """Return how errors are spread in a few rows; None where there are none."""
+    if not 0 < rms < np.inf:
+        return None
+    some = slice(None, None, max(1, -(-len(a) // _DRAWN)))
+    one, two = a[some].astype(np.float64), b[some].astype(np.float64)
+    known = np.isfinite(one) & np.isfinite(two)
+    return histogram((two - one)[known] / rms, "rms", len(one))
 
 
 def _alike(one: tuple[int, ...], two: tuple[int, ...]) -> bool:
@@ -241,6 +257,7 @@ class Sums:
             channels=tuple((int(n), float(by_channel[n]), float(share[n])) for n in worst
                            if by_channel[n] > 0),
             spread=(float(spread[0]), float(spread[1]), float(spread[2])),
+            profile=along(by_channel),
         )  # fmt: skip
 
 

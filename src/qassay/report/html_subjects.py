@@ -122,7 +122,7 @@ def attach(found: list[Subject], findings: list[Mapping[str, Any]]) -> list[int]
     return of
 
 
-_NUMBER = re.compile(r"(?:^|[./])(\d{1,5}|\*)(?=[./]|$)")
+_NUMBER = re.compile(r"(?:^|[./]|(?:layer|block)s?_)(\d{1,5}|\*)(?=[./]|$)")
 _EXPERT = re.compile(r"([./]experts?[./])(?:\d+|\*)(?=[./])")
 
 
@@ -139,7 +139,7 @@ def placed(name: str) -> tuple[str, str]:
         return "", bare
     rest = bare[found.end() :].lstrip("./")
     layer = "all" if found[1] == "*" else str(int(found[1]))
-    return layer, rest or bare[: found.start()]
+    return layer, rest or bare[: found.start()] or bare
 
 
 def _subject(name: str, **more: Any) -> Subject:
@@ -215,6 +215,9 @@ def _of_diagnose(document: Mapping[str, Any]) -> Iterator[Subject]:
             values=(_value(one["relative"]), None),
         )
         made.numbers = list(_flat(one, ("name", "shape", "profile", "histogram")))
+        if one["histogram"] is not None:
+            made.charts.append(profile(one["profile"], "RMS along the channels"))
+            made.charts.append(histogram(one["histogram"], "Errors"))
         yield made
     for one in result.get("outputs", ()):
         made = Subject(

@@ -71,6 +71,8 @@ def _tensor(pair: TensorPair) -> dict[str, Any]:
         "relative": None if found is None else found.relative,
         "cosine": None if found is None else found.cosine,
         "snr_db": None if found is None else found.snr,
+        "profile": None if found is None else found.profile,
+        "histogram": None if found is None or not found.histogram else found.histogram.to_dict(),
         "not_finite": {
             "reference": odd.reference,
             "device": odd.device,

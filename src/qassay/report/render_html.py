@@ -74,6 +74,7 @@ def render(report: Report, look: Look) -> Iterator[str]:
         more_subjects=max(0, len(subjects) - _SUBJECTS),
         columns=_columns(subjects[:_SUBJECTS], metrics),
         drawn=bool(subjects),
+        kept="result" if "first_bad" in document["result"] else "encoding",
         mapped=any(one.layer for one in subjects),
         told=[_section(part) for part in report.sections if isinstance(part, Lines)],
         sections=[_section(part) for part in report.sections if not isinstance(part, Lines)],
