@@ -25,13 +25,13 @@ from qassay.kernels.select import Kernels
 
 Index = npt.NDArray[np.int64]
 
-SAMPLE = 1 << 17
+SAMPLE = 1 << 16
 """Weights that are looked at in a large layer."""
 FULL_SAMPLE = 1 << 18
 """The same with full statistics."""
 MOST_COLUMNS = 1 << 22
 """Rows longer than this are not unpacked."""
-_RUNS = 4
+_RUNS = 2
 _EIGHT = 8
 _AWQ = np.array([0, 2, 4, 6, 1, 3, 5, 7])
 _SWAPPED = np.array([1, 0, 3, 2, 5, 4, 7, 6])
@@ -39,7 +39,7 @@ _AT_ONCE = 1 << 18
 
 
 def sample_rows(layer: Layer, most: int) -> list[tuple[int, int]]:
-    """Return runs of rows: all, or four runs of whole eights spread over the layer."""
+    """Return runs of rows: all, or two runs of whole eights, the first and the last."""
     total = layer.total_rows
     if total * layer.columns <= most or total <= _RUNS * _EIGHT:
         return [(0, total)]

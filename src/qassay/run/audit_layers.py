@@ -66,9 +66,10 @@ class LayerReading:
 
     def chunks(self, number: int, chunk_bytes: int) -> Iterator[Chunk]:
         """Yield what is to be read, in the order of the file."""
-        yield Chunk(number, _SUMMARY, 0)
         for start, length in self.collector.slabs(chunk_bytes):
             yield Chunk(number, start, length)
+        # Last, for a sample of a mapped file costs little once its pages have been touched.
+        yield Chunk(number, _SUMMARY, 0)
 
     def bytes_of(self, chunk: Chunk) -> int:
         """Return about how many bytes a chunk stands for, all parts together."""
