@@ -224,6 +224,9 @@ class _Reading:
     def take(self, line: str, number: int) -> None:
         """Take in one line."""
         self.report.lines = number
+        if line.isspace():  # quickly: a log may have millions of them
+            self._previous = line
+            return
         if len(line.rstrip("\r\n")) > LONGEST_LINE:
             self.report.cut_lines += 1
             line = line[:LONGEST_LINE]
