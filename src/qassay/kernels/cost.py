@@ -11,9 +11,10 @@ scale and zero point as stored. So e* judges scales, and what e has beyond e* ju
 costs (see `par_of_group`). Sums are float64, one row at a time, so that neither chunks nor threads
 show in them. Pairs with a value that is not finite are counted and left out of every sum.
 
-The fast kernel adds float32 numbers inside a group, in an order that the compiler chooses: sums
-agree with these to a few parts in a million, counts and maxima of finite numbers exactly but for
-weights that lie on a limit.
+The fast kernel adds float32 numbers, over eight groups of 16 or 32 weights in an order that
+`cost_lanes` tells, and inside other groups in one that the compiler chooses: sums agree with these
+to a few parts in a million, counts and maxima of finite numbers exactly but for weights that lie on
+a limit.
 """
 
 from __future__ import annotations
