@@ -246,6 +246,19 @@ def test_environment(run, broken, variable):
 # What one run is about, and no habit of a user.
 ABOUT_ONE_RUN = {"key", "to", "type_for", "force"}
 ABOUT_ONE_RUN |= {"published", "tensor", "block", "store", "codes", "rounding", "plot"}
+ABOUT_ONE_RUN |= {"weights", "inputs", "device", "reference", "graph", "limit", "no_pairs"}
+ABOUT_ONE_RUN |= {"layer", "float_layer", "input_name", "output_name", "group_size", "weight_bits"}
+ABOUT_ONE_RUN |= {"params", "shapes", "groups", "measure", "mlir", "inverse", "shape"}
+ABOUT_ONE_RUN |= {
+    "scale",
+    "zero_point",
+    "half",
+    "multiple",
+    "layers",
+    "destination",
+    "seed",
+    "rows",
+}
 
 
 def test_every_option_has_an_environment_variable():

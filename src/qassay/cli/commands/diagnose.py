@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +18,10 @@ from qassay.cli.options import (
     verdict_options,
 )
 from qassay.cli.paths import ModelPath
+
+if TYPE_CHECKING:
+    from qassay.report.document import Report
+    from qassay.run.options import CheckOptions
 
 
 @click.command()
@@ -79,24 +84,13 @@ from qassay.cli.paths import ModelPath
 @output_options
 @config_option
 def command(
-    weights: str | None,
-    inputs: str | None,
     device: str,
-    reference: str | None,
-    graph: str | None,
-    limit: float | None,
-    layer: str | None,
-    float_layer: str | None,
-    input_name: str | None,
-    output_name: str | None,
-    group_size: int | None,
-    weight_bits: str | None,
-    on: str | None,
     no_pairs: bool,
     choice: RuleChoice,
     judgement: Judgement,
     no_progress: bool,
     output: Output,
+    **given: Any,
 ) -> int:
     """Tell whose fault a device's wrong output is.
 
@@ -111,15 +105,11 @@ def command(
     """
     from qassay.cli import emit  # noqa: PLC0415 - imports NumPy
     from qassay.cli.codes import known_codes  # noqa: PLC0415
-    from qassay.cli.dumping import refuse_parts, whole  # noqa: PLC0415
-    from qassay.core.errors import InputError, UsageError  # noqa: PLC0415
+    from qassay.core.errors import InputError  # noqa: PLC0415
     from qassay.core.finding import Severity  # noqa: PLC0415
     from qassay.report.document import unreadable  # noqa: PLC0415
-    from qassay.report.of_diagnose import report_of  # noqa: PLC0415
     from qassay.rules.registry import codes  # noqa: PLC0415
-    from qassay.run.diagnose import Asked, diagnose  # noqa: PLC0415
     from qassay.run.options import CheckOptions  # noqa: PLC0415
-    from qassay.runtimes.sophgo.named import aimed_at  # noqa: PLC0415
 
     known = list(codes())
     options = CheckOptions(
@@ -128,34 +118,53 @@ def command(
         severities={code: Severity.parse(word) for code, word in severities().items()},
     )
     try:
-        if weights is None or inputs is None:
-            given = {"--weights": weights, "--inputs": inputs, "--layer": layer, "--on": on,
-                     "--float-layer": float_layer, "--input-name": input_name,
-                     "--output-name": output_name, "--group-size": group_size,
-                     "--weight-bits": weight_bits}  # fmt: skip
-            refuse_parts(reference, [name for name, value in given.items() if value is not None])
-            report = whole(Path(str(reference)), Path(device), graph, limit, options,
-                           shown=not no_progress and output.verbosity >= 0)  # fmt: skip
+        if given["weights"] is None or given["inputs"] is None:
+            shown = not no_progress and output.verbosity >= 0
+            report = _of_dumps(given, Path(device), options, shown=shown)
         else:
-            if graph is not None or limit is not None:
-                raise UsageError("--mlir and --limit are for dumps of a whole model",
-                                 hint="leave out --weights and --inputs, or these")  # fmt: skip
-            asked = Asked(
-                Path(weights),
-                Path(inputs),
-                Path(device),
-                None if reference is None else Path(reference),
-                layer,
-                float_layer,
-                input_name,
-                output_name,
-                group_size,
-                None if weight_bits is None else int(weight_bits),
-                None if on is None else aimed_at(on),
-                pairs=not no_pairs,
-            )
-            report = report_of(diagnose(asked, options))
+            report = _of_one(given, Path(device), options, pairs=not no_pairs)
     except InputError as error:
         report = unreadable("diagnose", error.path or device, error)
     emit.emit(report, output)
     return report.exit_code(judgement.fail_on, allow_incomplete=judgement.allow_incomplete)
+
+
+def _of_dumps(given: dict[str, Any], device: Path, options: CheckOptions, *, shown: bool) -> Report:
+    """Compare two dumps of a whole model."""
+    from qassay.cli.dumping import refuse_parts, whole  # noqa: PLC0415
+
+    of_one = ("weights", "inputs", "layer", "on", "float_layer", "input_name", "output_name",
+              "group_size", "weight_bits")  # fmt: skip
+    named = [f"--{name.replace('_', '-')}" for name in of_one if given[name] is not None]
+    refuse_parts(given["reference"], named)
+    reference = Path(str(given["reference"]))
+    return whole(reference, device, given["graph"], given["limit"], options, shown=shown)
+
+
+def _of_one(given: dict[str, Any], device: Path, options: CheckOptions, *, pairs: bool) -> Report:
+    """Diagnose one Linear."""
+    from qassay.core.errors import UsageError  # noqa: PLC0415
+    from qassay.report.of_diagnose import report_of  # noqa: PLC0415
+    from qassay.run.diagnose import Asked, diagnose  # noqa: PLC0415
+    from qassay.runtimes.sophgo.named import aimed_at  # noqa: PLC0415
+
+    if given["graph"] is not None or given["limit"] is not None:
+        raise UsageError(
+            "--mlir and --limit are for dumps of a whole model",
+            hint="leave out --weights and --inputs, or these",
+        )
+    asked = Asked(
+        Path(given["weights"]),
+        Path(given["inputs"]),
+        device,
+        None if given["reference"] is None else Path(given["reference"]),
+        given["layer"],
+        given["float_layer"],
+        given["input_name"],
+        given["output_name"],
+        given["group_size"],
+        None if given["weight_bits"] is None else int(given["weight_bits"]),
+        None if given["on"] is None else aimed_at(given["on"]),
+        pairs=pairs,
+    )
+    return report_of(diagnose(asked, options))
