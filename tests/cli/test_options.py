@@ -231,6 +231,8 @@ BY_ENVIRONMENT = {
     "QASSAY_STATS": ("none", lambda result: result.exit_code == 2),
     "QASSAY_NO_PROGRESS": ("1", lambda result: result.exit_code == 1),
     "QASSAY_TO": ("Q9", lambda result: result.exit_code == 2),
+    "QASSAY_ON": ("no-such-runtime", lambda result: result.exit_code == 2),
+    "QASSAY_TP": ("0", lambda result: result.exit_code == 2),
     "QASSAY_GROUP_SIZE": ("0", lambda result: result.exit_code == 2),
     "QASSAY_IMATRIX": ("nowhere", lambda result: result.exit_code == 2),
     "QASSAY_CONFIG": ("nowhere.toml", lambda result: result.exit_code == 2),
