@@ -17,6 +17,7 @@ BENCH = Path(__file__).parents[2] / "bench"
     [
         ("preflight.py", ["F32 file, audit", "BF16 file, Q8_0, 2 threads", "F16 file, Q4_K, 1"]),
         ("quantize.py", ["Q8_0: libgguf", "Q4_K with importance"]),
+        ("compare.py", ["qassay compare ", "gguf-py and NumPy ", "times as fast"]),
         ("layers.py", ["gptq: (check", "nvfp4: the same with --stats full"]),
     ],
 )

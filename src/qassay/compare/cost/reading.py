@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from qassay.compare.forms import Form
 from qassay.compare.weights import BlockWeight, Plain, Weight, row_factors, rows_of, slabs
+from qassay.containers.sources import MmapSource
 from qassay.kernels import cost as reference
 from qassay.kernels.cost import Doubles, Floats, Grid
 from qassay.kernels.select import choose
@@ -88,8 +89,11 @@ def read_rows(plain: Plain, start: int, stop: int, columns: int) -> Floats:
     What is stored as float32 is not copied: those rows cannot be written to.
     """
     if type(plain) is Plain and plain.step == 1 and getattr(plain.encoding, "dtype", "") == "<f4":
-        stored = plain.stored
-        raw = stored.source.read(stored.offset + start * columns * 4, (stop - start) * columns * 4)
+        source, offset = plain.stored.source, plain.stored.offset
+        at, length = offset + start * columns * 4, (stop - start) * columns * 4
+        if isinstance(source, MmapSource):
+            source.expect(at, length)
+        raw = source.read(at, length)
         return np.require(raw.view("<f4"), np.float32, "A").reshape(-1, columns)
     values = plain.read(start * columns, stop * columns)
     with np.errstate(over="ignore", invalid="ignore"):
