@@ -158,6 +158,47 @@ def _pars(
     return builder.fmul(par, every(F64, EIGHT, float(length)))
 
 
+def _eight_groups(
+    builder: Any, old: Any, now: Any, inverse: Any, length: int
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return the sums over eight groups in steps, what is kept of each, and counts by sign."""
+    sums: list[Any] = []
+    groups: list[Any] = []
+    counts = [ir.Constant(I32, 0)] * 2
+    for number in range(EIGHT):
+        of = range(number * length // LANES, (number + 1) * length // LANES)
+        one = _Group(
+            builder, [load(builder, old, i) for i in of], [load(builder, now, i) for i in of]
+        )
+        unit = spread_lane(builder, inverse, number, LANES)
+        own = one.sums[:4] + [builder.fmul(each, unit) for each in one.sums[4:]]
+        sums = [fadd(builder, *each) for each in zip(sums, own)] if sums else own  # noqa: B905 - of one length
+        counts = [builder.add(*each) for each in zip(counts, one.counts, strict=True)]
+        groups.append(one.own)
+    return sums, groups, counts
+
+
+def _settled(
+    builder: Any, groups: Sequence[Any], step: Any, start: Any
+) -> tuple[Any, Any, tuple[Any, ...]]:
+    """Return which groups are sound, which are beyond half a step, and numbers of each group.
+
+    The numbers are the squared error, the largest error, the least and the greatest weight.
+    """
+    err2, bits, low, high = (
+        _folded(builder, [each[index] for each in groups], operation)
+        for index, operation in enumerate((fadd, umax, fmin, fmax))
+    )
+    largest = builder.bitcast(bits, vector(F32, EIGHT))
+    zero = every(F32, EIGHT, 0.0)
+    low, high = fmin(builder, low, zero), fmax(builder, high, zero)
+    amax = fmax(builder, builder.fneg(low), high)
+    sound = _sound(builder, step, start, (err2, largest, amax))
+    half = builder.fmul(size_of(builder, step), every(F32, EIGHT, 0.5))
+    beyond = builder.fcmp_ordered(">", largest, half)
+    return sound, beyond, (err2, largest, low, high)
+
+
 def _measurer(length: int) -> Callable[..., Any]:
     """Return what measures eight groups of so many weights, 16 or 32."""
 
@@ -189,48 +230,25 @@ def _measurer(length: int) -> Callable[..., Any]:
             first = arguments[7]
             old, now = place(0, arguments[1], lanes), place(2, arguments[3], lanes)
             step = load(builder, place(4, first, eight))
-            start = load(builder, place(5, first, eight))
             flags = load(builder, place(6, first, vector(I8, EIGHT)))
             size = size_of(builder, step)
             inverse = builder.fdiv(every(F32, EIGHT, 1.0), size)
-            sums: list[Any] = []
-            groups: list[Any] = []
-            counts = [ir.Constant(I32, 0)] * 2
             for ahead in range(AHEAD, AHEAD + EIGHT * length * 4, LINE):
                 prefetch(builder, place(0, arguments[1], I8), ahead)
-            for number in range(EIGHT):
-                of = range(number * length // LANES, (number + 1) * length // LANES)
-                one = _Group(
-                    builder, [load(builder, old, i) for i in of],
-                    [load(builder, now, i) for i in of],
-                )  # fmt: skip
-                unit = spread_lane(builder, inverse, number, LANES)
-                own = one.sums[:4] + [builder.fmul(each, unit) for each in one.sums[4:]]
-                sums = [fadd(builder, *each) for each in zip(sums, own)] if sums else own  # noqa: B905 - of one length
-                counts = [builder.add(*each) for each in zip(counts, one.counts, strict=True)]
-                groups.append(one.own)
+            sums, groups, counts = _eight_groups(builder, old, now, inverse, length)
             kept = place(10, ir.Constant(ir.IntType(64), 0), lanes)
             for number, each in enumerate(sums):
                 store(builder, each, kept, number)
-            err2, bits, low, high = (
-                _folded(builder, [each[index] for each in groups], operation)
-                for index, operation in enumerate((fadd, umax, fmin, fmax))
-            )
-            largest = builder.bitcast(bits, eight)
-            zero = every(F32, EIGHT, 0.0)
-            low, high = fmin(builder, low, zero), fmax(builder, high, zero)
-            amax = fmax(builder, builder.fneg(low), high)
-            sound = _sound(builder, step, start, (err2, largest, amax))
-            half = builder.fmul(size, every(F32, EIGHT, 0.5))
-            beyond = builder.fcmp_ordered(">", largest, half)
-            doubles = vector(F64, EIGHT)
-            store(builder, widened(builder, largest), place(11, first, doubles))
-            for index in (12, 14):
-                store(builder, widened(builder, err2), place(index, first, doubles))
+            start = load(builder, place(5, first, eight))
+            sound, beyond, found = _settled(builder, groups, step, start)
+            low, high = found[2:]
             par = _pars(builder, low, high, flags, arguments[8:10], length)
-            store(builder, par, place(13, first, doubles))
-            ratio = builder.fdiv(widened(builder, largest), widened(builder, size))
-            store(builder, ratio, place(15, first, doubles))
+            doubles = vector(F64, EIGHT)
+            err2, largest = (widened(builder, each) for each in found[:2])
+            ratio = builder.fdiv(largest, widened(builder, size))
+            written = ((11, largest), (12, err2), (14, err2), (13, par), (15, ratio))
+            for index, each in written:
+                store(builder, each, place(index, first, doubles))
             ends = [
                 builder.bitcast(sound, I8),
                 builder.bitcast(beyond, I8),
