@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from qassay.cli.main import cli
 
-from models import QWEN3_5_2B, qwen3_5
+from fit_models import QWEN3_5_2B, qwen3_5
 
 CHECKPOINTS = Path(__file__).parents[1] / "fixtures" / "checkpoints"
 SCHEMA = json.loads(

@@ -18,7 +18,7 @@ from qassay.runtimes.shapes.table import shapes_of_table
 from qassay.testing.gguf_writer import write_gguf
 from qassay.testing.safetensors_writer import SafeTensor, write_safetensors
 
-from models import LLAMA_3_8B, QWEN3_5_2B, QWEN3_8B, ask, qwen3_5, shapes
+from fit_models import LLAMA_3_8B, QWEN3_5_2B, QWEN3_8B, ask, qwen3_5, shapes
 
 CHECKPOINTS = Path(__file__).parents[1] / "fixtures" / "checkpoints"
 

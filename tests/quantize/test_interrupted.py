@@ -196,7 +196,7 @@ def test_another_run_was_faster(run, source, monkeypatch):
     monkeypatch.setattr(module, "converted", taken)
     result = run(source, OUT, "--to", "Q8_0", code=2)
     assert "made a file of this name meanwhile" in result.stderr
-    assert "--force" in result.stderr
+    assert "name another file" in result.stderr
     assert "folder" not in result.stderr
     assert OUT.read_bytes() == b"another's"
     assert listing() == ["one.safetensors", "out.gguf"]
