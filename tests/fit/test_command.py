@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from fit_models import QWEN3_5_2B, qwen3_5
 from jsonschema import Draft202012Validator
 
 from qassay.cli.main import cli
-
-from fit_models import QWEN3_5_2B, qwen3_5
 
 CHECKPOINTS = Path(__file__).parents[1] / "fixtures" / "checkpoints"
 SCHEMA = json.loads(

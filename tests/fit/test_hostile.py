@@ -7,14 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
+from fit_models import QWEN3_5_2B, QWEN3_8B, ask, shapes
 
 from qassay.core.errors import InputError
 from qassay.runtimes import fit_remedies
 from qassay.runtimes.shapes.table import load_yaml, shapes_of_table
 from qassay.testing.gguf_writer import write_gguf
 from qassay.testing.safetensors_writer import SafeTensor, write_safetensors
-
-from fit_models import QWEN3_5_2B, QWEN3_8B, ask, shapes
 
 CHECKPOINTS = Path(__file__).parents[1] / "fixtures" / "checkpoints"
 ON = "sophgo:bm1684x@1.28.1"

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from fit_models import LLAMA_3_8B, QWEN3_5_2B, QWEN3_8B, ask, qwen3_5, shapes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +18,6 @@ from qassay.runtimes.shapes.headers import shapes_of_container
 from qassay.runtimes.shapes.table import shapes_of_table
 from qassay.testing.gguf_writer import write_gguf
 from qassay.testing.safetensors_writer import SafeTensor, write_safetensors
-
-from fit_models import LLAMA_3_8B, QWEN3_5_2B, QWEN3_8B, ask, qwen3_5, shapes
 
 CHECKPOINTS = Path(__file__).parents[1] / "fixtures" / "checkpoints"
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from fit_models import LLAMA_3_8B, QWEN3_5_2B, QWEN3_8B, ask, auto_round, qwen3_5
 
 from qassay.core.finding import Severity
 from qassay.runtimes.sophgo.chips import CHIPS
-
-from fit_models import LLAMA_3_8B, QWEN3_5_2B, QWEN3_8B, ask, auto_round, qwen3_5
 
 LINEAR_LAYERS = [layer for layer in range(24) if (layer + 1) % 4]
 GATES = {
