@@ -11,6 +11,8 @@
         weight = model.tensors["blk.0.ffn_up.weight"].dequantize()   # float32 [N, K]
     qassay.check_array(weight, to="Q8_0")      # raises qassay.DamagedError
 
+    qassay.compare("model-f16.gguf", "model.gguf").exit_code()   # as the command's
+
 Names are imported when they are first used, so that importing qassay costs next to nothing.
 """
 
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from qassay.core.version import __version__
 
 if TYPE_CHECKING:
-    from qassay.api import check, open  # noqa: A004
+    from qassay.api import check, compare, diagnose, diagnose_dumps, fit, open, probe  # noqa: A004
     from qassay.core.errors import (
         DeclarationError,
         InputError,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _HOMES = {
-    "qassay.api": ("check", "open"),
+    "qassay.api": ("check", "diagnose", "diagnose_dumps", "fit", "open", "probe"),
     "qassay.core.errors": (
         "DeclarationError",
         "InputError",
@@ -54,6 +56,8 @@ _HOMES = {
     "qassay.runtimes.linear": ("linear",),
     "qassay.runtimes.registry": ("engine",),
 }
+_PACKAGES = ("compare", "guards")
+"""Names that are packages. Python binds them here by itself; see `qassay.compare`."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -73,16 +77,21 @@ __all__ = [
     "__version__",
     "check",
     "check_array",
+    "compare",
+    "diagnose",
+    "diagnose_dumps",
     "engine",
+    "fit",
     "guards",
     "linear",
     "open",
+    "probe",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "guards":
-        return import_module("qassay.guards")
+    if name in _PACKAGES:
+        return import_module(f"qassay.{name}")
     if name in _HOME_OF:
         return getattr(import_module(_HOME_OF[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
