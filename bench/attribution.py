@@ -1,253 +1,220 @@
 """How often `qassay diagnose` names a planted fault, and whether it ever names a wrong one.
 
-    python bench/attribution.py                 # all of it: hours on one core
-    python bench/attribution.py --shapes 4 --probes probe --pairs 20 --clean 50 --unknown 2
+    python bench/attribution.py --jobs 2         # all of it: an hour or two on two cores
+    python bench/attribution.py --shapes 4 --kinds probe --pairs 20 --clean 50 --unknown 2
+    python bench/attribution.py --every 10 --pairs 40 --clean 100   # a sample of everything
 
 A fault counts as *exact* if the one device that is named gives the planted device's outputs for
 fresh inputs as well; *set* if it is one of several that are named; *clean is right* if the faulty
-output equals the clean one. Planted faults are simulated apart from the hypotheses
-(`qassay.testing.faulty_devices`).
+output equals the clean one, or if the fault did not happen. Shares are of the faults that show.
+Planted faults are simulated apart from the hypotheses (`qassay.testing.faulty_devices`).
+
+Ends with 1 if a bar is missed.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import multiprocessing
+import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from attribution_cases import Case, Shape, draw_pair, shapes
 from qassay.compare.attribution.attribute import Problem, attribute
-from qassay.compare.attribution.inputs import Inputs
-from qassay.compare.attribution.predict import predict
-from qassay.compare.attribution.probes import probes
-from qassay.compare.attribution.setup import setup_of
-from qassay.compare.attribution.verdict import Verdict
-from qassay.runtimes.sophgo.arithmetic import Model
+from qassay.compare.attribution.verdict import Attribution, Verdict
 from qassay.testing import faulty_devices as fd
 
+from timing import verdict
 
-def shapes():
-    small = itertools.product((64, 96, 128, 192), (256,), (32, 64, 128))
-    large = ((96, 2048, 64), (192, 2048, 32), (2048, 256, 64), (2048, 2048, 128))
-    for place, (n, k, g) in enumerate((*small, *large)):
-        yield n, k, g, place % 3 == 1, place % 2 == 0
+SINGLE = {"probe": 99.0, "one-hot": 98.0, "random1": 95.0, "random4": 98.0, "random16": 98.0}
+"""Percent of single faults that are to be exact, by kind of inputs."""
+PAIRS, UNKNOWN = 95.0, 90.0
+GOOD = ("exact", "clean is right", "likely")
+LARGE = 10**6
+"""Weights from which on a shape is not used for pairs and for clean devices by the hundred."""
+AT_ONCE = 10
 
-
-def inputs_of(kind, setup, seed):
-    k = setup.k
-    rng = np.random.default_rng(seed)
-    if kind == "probe":
-        return probes(setup, seed=seed).x
-    if kind == "one-hot":
-        x = probes(setup, seed=seed)
-        return x.x[[name.startswith("one-hot") for name in x.kinds]]
-    m = int(kind.removeprefix("random"))
-    return rng.standard_normal((m, k)).astype(np.float32)
+Told = tuple[str, str, str, tuple[str, ...]]
 
 
-class Case:
-    """One Linear, its inputs and its faults."""
+@dataclass(frozen=True)
+class Job:
+    """A part of the whole that one process does.
 
-    def __init__(self, shape, kind, seed=1):
-        n, k, g, symmetric, bias = shape
-        self.linear = fd.random_linear(seed, n, k, g, symmetric=symmetric, bias=bias)
-        self.other = fd.random_linear(seed + 1000, n, k, g, symmetric=symmetric, bias=bias)
-        self.true = setup_of(self.linear.canonical(), self.linear.bias, 4)
-        self.others = {"other": setup_of(self.other.canonical(), self.other.bias, 4)}
-        self.x = inputs_of(kind, self.true, seed)
-        rng = np.random.default_rng(77)
-        fresh = probes(self.true, seed=9).x[:-2]
-        self.fresh = np.concatenate([fresh, rng.standard_normal((6, k)).astype(np.float32)])
+    Attributes:
+        part: `single probe`, `nameless random4`, `pairs`, `clean known`, `unknown random16`.
+        shape: Of the Linear; None where they change from case to case.
+        first: The first seed.
+        count: How many seeds.
+        every: Plant every n-th fault only.
+        cost: About how long it takes, in any unit.
+    """
 
-    def judge(self, devices, arithmetic, pairs=True):
-        """Return what became of a fault, and what was said."""
-        clean = fd.run(fd.Device(self.linear), self.x, arithmetic, 3)
-        device = devices[-1]
-        y = fd.run(device, self.x, arithmetic, 4)
-        told = attribute(Problem(self.true, self.x, y, others=self.others, pairs=pairs))
-        return self._judged(told, device, arithmetic, clean, y), told
-
-    def _judged(self, told, device, arithmetic, clean, y):
-        odd = told.non_finite
-        if (device.f16_sum and odd.overflow) or (device.hides_nan and odd.hidden and not odd.born):
-            return "exact"
-        same = (clean == y) | (np.isnan(clean) & np.isnan(y))
-        if told.verdict in (Verdict.EXPLAINED, Verdict.ROUNDING):
-            if same.mean() > 0.999:
-                return "clean is right"
-            return "rounding" if told.verdict is Verdict.ROUNDING else "wrong: clean"
-        if told.verdict is Verdict.UNEXPLAINED:
-            return "not explained"
-        if device.after is not None and told.tail and not told.explanations:
-            return "exact"
-        if told.verdict is Verdict.PART:
-            return "part"
-        right = [self._same(one, device, arithmetic) for one in told.explanations]
-        proven = told.verdict in (Verdict.FAULT, Verdict.ONE_OF)
-        if not any(right):
-            return (
-                "wrong: proven"
-                if told.verdict is Verdict.FAULT
-                else ("wrong: set" if proven else "wrong: likely")
-            )
-        if told.verdict is Verdict.FAULT:
-            return "exact"
-        if len(right) > 3:
-            return "large set"
-        return "set" if proven else "right among three, likely"
-
-    def _same(self, explanation, device, arithmetic):
-        setup = self.true
-        for edit in explanation.edits:
-            setup = edit.apply(setup)
-        base = arithmetic if arithmetic in fd.ARITHMETICS else "dev"
-        truth = fd.run(device, self.fresh, base, 5)
-        finite = np.isfinite(truth)
-        for _, p in predict(setup, Inputs(self.fresh, self.linear.group), (Model(base),)):
-            share = float(((p == truth) | ~finite).mean())
-            return share > 0.99
-        return False
+    part: str
+    shape: Shape | None = None
+    first: int = 0
+    count: int = 0
+    every: int = 1
+    cost: float = 0.0
 
 
-def combine(one, two, linear):
-    """Return the device with two faults, or None where the simulator cannot combine them."""
-    first = one.plant(linear)
-    second = two.plant(first.linear)
-    if first.weight is not None or second.weight is not None:
-        return None
-    return fd.Device(
-        second.linear,
-        scale_as_is=first.scale_as_is or second.scale_as_is,
-        int8=first.int8 or second.int8,
-        bias_count=first.bias_count * second.bias_count,
-        features=first.features if second.features is None else second.features,
-        after=first.after or second.after,
-    )
-
-
+@dataclass
 class Tally:
-    def __init__(self, title):
-        self.title, self.counts, self.odd, self.started = title, Counter(), [], time.time()
+    """What became of the cases of one part."""
 
-    def add(self, outcome, what, told):
-        self.counts[outcome] += 1
-        if outcome not in ("exact", "clean is right", "right among three, likely"):
-            names = [one.text for one in told.explanations] or [told.best]
-            self.odd.append((outcome, what, told.verdict.value, names[:3]))
+    counts: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
 
-    def show(self, *, odd):
-        total = sum(self.counts.values())
-        good = self.counts["exact"] + self.counts["clean is right"]
-        seen = total - self.counts["clean is right"]
-        share = self.counts["exact"] / seen if seen else 1.0
-        print(
-            f"{self.title}: {total} cases, right {good / max(1, total):.2%}, of what shows exact"
-            f" {share:.2%}, {dict(self.counts)}, {time.time() - self.started:.0f} s",
-            flush=True,
-        )
-        for outcome in self.odd if odd else []:
-            print("   ", *outcome, flush=True)
-        return self.counts
+    def share(self, *outcomes: str) -> float:
+        """Return the percentage of such outcomes among the cases in which something shows."""
+        seen = self.counts.total() - self.counts["clean is right"]
+        return 100 * sum(self.counts[one] for one in outcomes) / seen if seen else 100.0
+
+    @property
+    def wrong(self) -> int:
+        """How often a wrong name was proven."""
+        return sum(self.counts[one] for one in ("wrong: proven", "wrong: set", "wrong: clean"))
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--shapes", type=int, default=99)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--probes", default="probe,one-hot,random1,random4,random16")
+def jobs_of(asked: argparse.Namespace) -> Iterator[Job]:
+    """Yield all that is to be done."""
+    chosen = list(shapes())[asked.first : asked.first + asked.shapes]
+    for shape in chosen:
+        size = 1 + (shape.n * shape.k / 2**17) * (1 + shape.k / 2**9)
+        for kind in filter(None, asked.kinds.split(",")):
+            yield Job(f"single {kind}", shape, every=asked.every, cost=size)
+            yield Job(f"nameless {kind}", shape, cost=size)
+    for shape in chosen[: asked.unknown]:
+        size = 2 * (1 + (shape.n * shape.k / 2**17) * (1 + shape.k / 2**9))
+        for kind in ("probe", "random16"):
+            yield Job(f"unknown {kind}", shape, every=asked.every, cost=size)
+    for part, total in (("pairs", asked.pairs), ("clean known", asked.clean),
+                        ("clean unknown", asked.unknown_clean)):  # fmt: skip
+        for first in range(0, total, AT_ONCE):
+            yield Job(part, first=first, count=min(AT_ONCE, total - first))
+
+
+def done(job: Job) -> tuple[Job, float, list[Told]]:
+    """Do a part; return how long it took and what became of each case."""
+    start = time.perf_counter()
+    part, _, kind = job.part.partition(" ")
+    cases = {"pairs": _pairs, "clean": _clean}.get(part, _faults)(job, kind)
+    found = [(outcome, what, told.verdict.value,
+              tuple(one.text for one in told.explanations[:3]) or (told.best,))
+             for what, outcome, told in cases]  # fmt: skip
+    return job, time.perf_counter() - start, found
+
+
+def _faults(job: Job, kind: str) -> Iterator[tuple[str, str, Attribution]]:
+    part = job.part.partition(" ")[0]
+    assert job.shape is not None
+    case = Case(job.shape, kind)
+    listed = list(fd.faults(case.linear, case.other))[:: job.every]
+    listed = list(fd.nameless(case.linear)) if part == "nameless" else listed
+    for place, fault in enumerate(listed):
+        arithmetic = {"single": fd.ARITHMETICS[place % 3], "unknown": fd.UNKNOWN[place % 2]}
+        device = fault.plant(case.linear)
+        yield fault.name, *case.judge(device, arithmetic.get(part, "dev"))
+
+
+def _pairs(job: Job, _: str) -> Iterator[tuple[str, str, Attribution]]:
+    chosen = [shape for shape in shapes() if shape.n * shape.k < LARGE]
+    for seed in range(job.first, job.first + job.count):
+        rng = np.random.default_rng([5, seed])
+        shape = chosen[rng.integers(len(chosen))]
+        case = Case(shape, "probe")
+        name, device = draw_pair(case, rng)
+        yield f"{tuple(shape)} {name}", *case.judge(device, "dev")
+
+
+def _clean(job: Job, arithmetic: str) -> Iterator[tuple[str, str, Attribution]]:
+    kinds = fd.ARITHMETICS if arithmetic == "known" else fd.UNKNOWN
+    chosen = list(shapes())
+    for seed in range(job.first, job.first + job.count):
+        shape = chosen[seed % len(chosen)]
+        case = Case(shape, ("probe", "random4", "one-hot", "random16")[seed // 7 % 4], seed)
+        y = fd.run(fd.Device(case.linear), case.x, kinds[seed % len(kinds)], seed)
+        told = attribute(Problem(case.true, case.x, y, others=case.others))
+        good = told.verdict in (Verdict.EXPLAINED, Verdict.ROUNDING)
+        yield f"{tuple(shape)} seed {seed}", "exact" if good else "accused", told
+
+
+def run_all(listed: list[Job], processes: int, *, quiet: bool) -> dict[str, Tally]:
+    """Do all parts, the longest first, and return what became of them."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by what is started from here on
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    tallies: dict[str, Tally] = {}
+    listed.sort(key=lambda job: -job.cost)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        for future in as_completed([pool.submit(done, job) for job in listed]):
+            job, seconds, found = future.result()
+            tally = tallies.setdefault(job.part, Tally())
+            tally.seconds += seconds
+            tally.counts.update(outcome for outcome, *_ in found)
+            if quiet:
+                continue
+            place = tuple(job.shape) if job.shape else f"from {job.first}"
+            print(f"     {job.part} {place}: {len(found)} cases, {seconds:.0f} s", flush=True)
+            fine = ("not explained",) if job.part.startswith("nameless") else GOOD
+            for told in found:
+                if told[0] not in fine:
+                    print("       ", *told, flush=True)
+    return tallies
+
+
+def judged(tallies: dict[str, Tally]) -> bool:
+    """Print every part beside its bar; return whether all are met."""
+    met = []
+    for part in sorted(tallies):
+        tally = tallies[part]
+        counts = ", ".join(f"{count} {name}" for name, count in tally.counts.most_common())
+        print(f"     {part}: {tally.counts.total()} cases, {counts}; {tally.seconds:.0f} s")
+        group, _, kind = part.partition(" ")
+        if group == "single":
+            met.append(verdict(f"{part}: % exact", tally.share("exact"), SINGLE.get(kind),
+                               at_least=True))  # fmt: skip
+        elif group == "pairs":
+            met.append(verdict(f"{part}: % exact", tally.share("exact"), PAIRS, at_least=True))
+        elif group == "unknown":
+            told = tally.share("exact", "set", "likely")
+            met.append(verdict(f"{part}: % in a set of 3", told, UNKNOWN, at_least=True))
+        elif group == "clean":
+            met.append(verdict(f"{part}: accused", tally.counts["accused"], 0))
+        elif kind not in ("random1", "one-hot"):
+            named = tally.counts.total() - tally.counts["not explained"]
+            met.append(verdict(f"{part}: named or clean", named, 0))
+        if group != "clean":
+            met.append(verdict(f"{part}: wrong and proven", tally.wrong, 0))
+    return all(met)
+
+
+def main() -> int:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--shapes", type=int, default=99, help="how many shapes")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--kinds", default=",".join(SINGLE), help="kinds of inputs")
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--clean", type=int, default=1000)
     parser.add_argument("--unknown", type=int, default=99, help="shapes for unknown arithmetic")
     parser.add_argument("--unknown-clean", type=int, default=200)
     parser.add_argument("--every", type=int, default=1, help="plant every n-th fault only")
-    parser.add_argument("--quiet", action="store_true")
+    parser.add_argument("--quiet", action="store_true", help="bars only, not each miss")
     asked = parser.parse_args()
-    chosen = list(shapes())[asked.first : asked.first + asked.shapes]
-    wrong = 0
-    for kind in filter(None, asked.probes.split(",")):
-        tally, unnamed = Tally(f"single faults, {kind}"), Tally(f"nameless faults, {kind}")
-        for shape in chosen:
-            case = Case(shape, kind)
-            listed = list(fd.faults(case.linear, case.other))[:: asked.every]
-            for place, fault in enumerate(listed):
-                arithmetic = fd.ARITHMETICS[place % 3]
-                tally.add(*_with(case, [fault.plant(case.linear)], arithmetic, (shape, fault.name)))
-            for fault in fd.nameless(case.linear):
-                unnamed.add(*_with(case, [fault.plant(case.linear)], "dev", (shape, fault.name)))
-        wrong += tally.show(odd=not asked.quiet)["wrong: proven"]
-        wrong += unnamed.show(odd=not asked.quiet)["wrong: proven"]
-    wrong += _pairs(chosen, asked)["wrong: proven"]
-    _clean(chosen, asked)
-    wrong += _unknown(chosen, asked)["wrong: proven"]
-    return 1 if wrong else 0
-
-
-def _with(case, devices, arithmetic, what, *, pairs=True):
-    outcome, told = case.judge(devices, arithmetic, pairs)
-    return outcome, what, told
-
-
-def _pairs(chosen, asked):
-    tally = Tally("pairs of faults, probe")
-    rng = np.random.default_rng(5)
-    cases = [Case(shape, "probe") for shape in chosen if shape[0] * shape[1] < 10**6]
-    while cases and sum(tally.counts.values()) < asked.pairs:
-        case = cases[rng.integers(len(cases))]
-        listed = [
-            f
-            for f in fd.faults(case.linear, case.other)
-            if f.kind
-            not in (
-                "overflow",
-                "nan hidden",
-                "tail",
-                "rows permuted",
-                "two rows",
-                "two columns",
-                "dead lanes",
-                "another layer",
-            )
-        ]
-        one, two = (listed[i] for i in rng.choice(len(listed), 2, replace=False))
-        if one.kind == two.kind or (one.kind.startswith("rows") and two.kind.startswith("rows")):
-            continue
-        device = combine(one, two, case.linear)
-        if device is not None:
-            n, k = case.linear.codes.shape
-            tally.add(*_with(case, [device], "dev", ((n, k), one.name, two.name)))
-    return tally.show(odd=not asked.quiet)
-
-
-def _clean(chosen, asked):
-    for title, kinds, total in (
-        ("clean, known", fd.ARITHMETICS, asked.clean),
-        ("clean, unknown", fd.UNKNOWN, asked.unknown_clean),
-    ):
-        tally = Tally(title)
-        for seed in range(total):
-            shape = chosen[seed % len(chosen)]
-            case = Case(shape, ("probe", "random4", "one-hot", "random16")[seed // 7 % 4], seed)
-            device = fd.Device(case.linear)
-            y = fd.run(device, case.x, kinds[seed % len(kinds)], seed)
-            told = attribute(Problem(case.true, case.x, y, others=case.others))
-            good = told.verdict in (Verdict.EXPLAINED, Verdict.ROUNDING)
-            tally.add("exact" if good else "accused", (shape, seed), told)
-        tally.show(odd=True)
-
-
-def _unknown(chosen, asked):
-    tally = Tally("single faults, unknown arithmetic")
-    for shape in chosen[: asked.unknown]:
-        for kind in ("probe", "random16"):
-            case = Case(shape, kind)
-            for place, fault in enumerate(list(fd.faults(case.linear, case.other))[:: asked.every]):
-                device = fault.plant(case.linear)
-                arithmetic = fd.UNKNOWN[place % 2]
-                tally.add(*_with(case, [device], arithmetic, (shape, kind, fault.name)))
-    return tally.show(odd=not asked.quiet)
+    start = time.perf_counter()
+    tallies = run_all(list(jobs_of(asked)), asked.jobs, quiet=asked.quiet)
+    met = judged(tallies)
+    print(f"     {time.perf_counter() - start:.0f} s with {asked.jobs} processes")
+    return 0 if met else 1
 
 
 if __name__ == "__main__":

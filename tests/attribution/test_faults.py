@@ -12,8 +12,8 @@ from qassay.compare.attribution.attribute import Problem, attribute
 from qassay.compare.attribution.verdict import Verdict
 from qassay.testing import faulty_devices as fd
 
-BENCH = Path(__file__).resolve().parents[2] / "bench" / "attribution.py"
-SPEC = importlib.util.spec_from_file_location("bench_attribution", BENCH)
+BENCH = Path(__file__).resolve().parents[2] / "bench" / "attribution_cases.py"
+SPEC = importlib.util.spec_from_file_location("attribution_cases", BENCH)
 assert SPEC is not None
 assert SPEC.loader is not None
 bench = importlib.util.module_from_spec(SPEC)
@@ -36,7 +36,7 @@ def test_a_fault_of_every_kind_is_named(case):
     assert len(listed) >= 18
     for place, fault in enumerate(listed):
         arithmetic = fd.ARITHMETICS[place % 3]
-        outcome, told = case.judge([fault.plant(case.linear)], arithmetic, pairs=False)
+        outcome, told = case.judge(fault.plant(case.linear), arithmetic, pairs=False)
         assert outcome in ("exact", "clean is right"), (fault, told)
 
 
@@ -58,7 +58,7 @@ def test_one_row_does_not_prove_a_permutation_that_was_fitted():
 def test_what_has_no_name_gets_none(kind):
     case = bench.Case(SHAPE, kind)
     for fault in fd.nameless(case.linear):
-        outcome, told = case.judge([fault.plant(case.linear)], "dev", pairs=False)
+        outcome, told = case.judge(fault.plant(case.linear), "dev", pairs=False)
         assert outcome == "not explained", (fault, told)
 
 
@@ -66,7 +66,7 @@ def test_two_faults_at_once(case):
     known = {fault.name: fault for fault in fd.faults(case.linear, case.other)}
     for one, two in (("deal32 of y", "zero points +1"), ("nibbles of codes", "bias twice")):
         device = bench.combine(known[one], known[two], case.linear)
-        outcome, told = case.judge([device], "dev")
+        outcome, told = case.judge(device, "dev")
         assert outcome == "exact", (one, two, told)
         assert len(told.explanations[0].edits) == 2
 
@@ -93,7 +93,7 @@ def test_an_arithmetic_that_is_not_known(arithmetic, kind):
         told = attribute(Problem(case.true, case.x, y, pairs=False))
         assert told.verdict is Verdict.LIKELY, name
         assert len(told.explanations) <= 3
-        assert any(case._same(one, known[name].plant(case.linear), arithmetic)
+        assert any(case.same(one, known[name].plant(case.linear), arithmetic)
                    for one in told.explanations)  # fmt: skip
 
 

@@ -149,7 +149,8 @@ def _further(problem: Problem, search: Search, done: Attribution) -> Attribution
     twos: list[Verified] = []
     if problem.pairs:
         problem.tell("pairs of faults")
-        twos, tried = search.pairs([edit for edit in search.edits if edit.common])
+        common = [edit for edit in search.edits if edit.common]
+        twos, tried = search.pairs(common, beside=_nearly(search, clean))
         twos += search.refined(search.edits)
         done.tried = (done.tried[0], tried)
         held = search.holding(twos)
@@ -174,6 +175,16 @@ def _named(done: Attribution, held: list[Explanation]) -> Attribution:
 def _rounding_only(clean: Verified) -> bool:
     """Whether an output is what it should be, up to another way of adding up."""
     return (clean.exact is None or clean.exact >= 0.99) and clean.rounding.small()
+
+
+def _nearly(search: Search, clean: Verified) -> list[Edit]:
+    """Return the single faults that leave no more than rounding: a second one is that small.
+
+    None where the sound device leaves no more either: then both may be that small.
+    """
+    if not search.inputs.dense_rows() or clean.rounding.small():
+        return []
+    return [one.edits[0] for one in search.found if one.rounding.small() and search.enough(one)]
 
 
 def _likely(search: Search, found: Sequence[Verified], clean: Verified) -> list[Explanation]:

@@ -31,6 +31,7 @@ def predict(
     rows: Index | None = None,
     channels: Index | None = None,
     fast: bool = False,
+    weight: Floats | None = None,
 ) -> Iterator[Prediction]:
     """Yield the output `[M, N]` under each model.
 
@@ -41,9 +42,10 @@ def predict(
         rows: Only these inputs.
         channels: Only these outputs.
         fast: Add up in float32, for a first look.
+        weight: The setup's weight, where it is at hand.
     """
     which: Index | slice = slice(None) if channels is None else channels
-    weight = setup.weight(which)
+    weight = setup.weight(which) if weight is None else weight
     x = inputs.values(setup.x_mode)
     if rows is not None:
         x = x[rows]
@@ -73,12 +75,10 @@ def _finish(
     return quick_bf16(done + bias) if twice else done
 
 
-def weight_rms(setup: Setup, channels: Index | None = None) -> Floats:
+def weight_rms(weight: Floats) -> Floats:
     """Return the root mean square of each channel's weights, `[N]`.
 
-    From what is stored, not from an error, so that a tolerance never grows with the fault.
+    From a weight, not from an error, so that a tolerance never grows with the fault.
     """
-    which: Index | slice = slice(None) if channels is None else channels
-    weight = setup.weight(which, stored=True)
     power = np.einsum("nk,nk->n", weight, weight) / max(1, weight.shape[1])
     return np.asarray(np.sqrt(power), np.float32)

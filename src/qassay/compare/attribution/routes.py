@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +32,9 @@ FACTORS = tuple(
 _MOST_COLUMNS = 8192
 _MOST_ROWS = 16384
 _CHUNK = 1024
-_SWAP_CHANNELS = 256
+_SWAP_CHANNELS = 128
+_SWAPS = 3
+_BLOCK = 256
 _MOST_ROLLS = 64
 
 
@@ -198,7 +199,7 @@ def nearest(y: Floats, clean: Floats, norms: Floats, true: Setup) -> Index:
 
     Its own where that is as near as any; differences count as multiples of |x| * rms(w).
     """
-    typical = np.float32(np.sqrt(np.mean(np.square(weight_rms(true), dtype=np.float64))))
+    typical = np.float32(np.sqrt(np.mean(np.square(weight_rms(true.weight()), dtype=np.float64))))
     level = 1 / np.maximum(norms * max(typical, np.float32(1e-30)), np.float32(1e-20))
     level[norms[:, 0] == 0] = 1
     a = np.nan_to_num(y * level, nan=0, posinf=0, neginf=0).T.astype(np.float32)
@@ -252,29 +253,37 @@ def _swapped_columns(true: Setup, inputs: Inputs, delta: Floats) -> Iterator[Edi
     x = inputs.values("") * level
     e = (delta[:, some] * level).T @ x
     weight = true.weight(some)
-    squares = np.einsum("nk,nk->k", weight, weight)
-    apart = squares[:, None] + squares[None, :] - 2 * (weight.T @ weight)
-    power = np.einsum("mk,mk->k", x, x)
-    kinds: list[tuple[str, Any, Any, Any]] = [("x", e, weight, 2 * (x.T @ x))]
+    kinds = [("x", e, weight)]
     if true.quantized and true.g > 1:
         spread = np.take(rounded_scales(true)[some], true.groups, axis=1)
-        codes = true.codes[some]
-        read = codes.astype(np.float32) if true.values is None else true.values[codes]
-        kinds.append(("q", e * spread, read, np.float32(0)))
-    for target, f, q, cross in kinds:
-        product = f.T @ q
-        own = np.diagonal(product)
-        gain = product + product.T - own[:, None] - own[None, :]
-        # |dy|^2 of each swap: exact where whole weights move, near enough where codes do
-        norms = (power[:, None] + power[None, :] - cross) * np.maximum(apart, 0)
-        gain = np.where(norms > 0, gain / np.sqrt(np.maximum(norms, 1e-30)), 0)
-        upper = np.triu(gain, 1)
-        for _ in range(3):
-            a, b = (int(place) for place in np.unravel_index(np.argmax(upper), upper.shape))
-            if upper[a, b] <= 0:
-                break
-            upper[a, b] = 0
-            yield swap_edit(true.k, a, b, target)
+        kinds.append(("q", e * spread, true.read(some)))
+    best: dict[str, list[tuple[float, int, int]]] = {target: [] for target, _, _ in kinds}
+    squares, power = (np.einsum("mk,mk->k", own, own) for own in (weight, x))
+    for start in range(0, true.k, _BLOCK):  # in blocks, which stay in the cache
+        block, rest = slice(start, start + _BLOCK), slice(start, None)
+        apart = squares[block, None] + squares[rest] - 2 * (weight[:, block].T @ weight[:, rest])
+        total = power[block, None] + power[rest]
+        for target, f, q in kinds:
+            # |dy|^2 of each swap: exact where whole weights move, near enough where codes do
+            norms = total - 2 * (x[:, block].T @ x[:, rest]) if target == "x" else total
+            norms = norms * np.maximum(apart, 0)
+            own = np.einsum("nk,nk->k", f, q)
+            gain = f[:, block].T @ q[:, rest] + q[:, block].T @ f[:, rest]
+            gain -= own[block, None] + own[rest]
+            gain = np.where(norms > 0, gain / np.sqrt(np.maximum(norms, 1e-30)), 0)
+            best[target] += _largest(np.triu(gain, 1), start)
+    for target, found in best.items():
+        for gained, a, b in sorted(found, reverse=True)[:_SWAPS]:
+            if gained > 0:
+                yield swap_edit(true.k, a, b, target)
+
+
+def _largest(gain: Floats, start: int) -> Iterator[tuple[float, int, int]]:
+    """Yield the largest numbers above a block's diagonal and where they stand."""
+    for _ in range(min(_SWAPS, gain.size)):
+        a, b = (int(place) for place in np.unravel_index(np.argmax(gain), gain.shape))
+        yield float(gain[a, b]), start + a, start + b
+        gain[a, b] = 0
 
 
 def swap_edit(k: int, a: int, b: int, target: str) -> Edit:

@@ -8,9 +8,11 @@ is said to be unexplained: there is no least bad guess.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from itertools import permutations
+from itertools import islice, permutations
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,67 +22,27 @@ from qassay.compare.attribution.evidence import (
     NATS,
     Fit,
     Rounding,
-    explained,
     fit,
     rounding,
     tolerance,
     unit,
 )
-from qassay.compare.attribution.inputs import Inputs, screening_rows, spread_over
+from qassay.compare.attribution.inputs import Inputs, screening_rows
 from qassay.compare.attribution.library import Edit
 from qassay.compare.attribution.predict import bias_of, predict, weight_rms
-from qassay.compare.attribution.setup import Floats, Index, Setup, quick_bf16
+from qassay.compare.attribution.screen import Screen, screened
+from qassay.compare.attribution.setup import Floats, Setup, quick_bf16
 from qassay.compare.attribution.verdict import Explanation, text_of
 from qassay.runtimes.sophgo.arithmetic import Model
 
 Mask = npt.NDArray[np.bool_]
 Edits = tuple[Edit, ...]
+Tried = TypeVar("Tried", bound="tuple[object, Setup]")
 
 _CHANNELS = 48
 _SURVIVORS = 16
-_NEAR = np.float32(2**-7)
-_PAIR_ELEMENTS = 48
 _PAIR_MOST = 60_000
-
-
-@dataclass(slots=True, eq=False)
-class Screen:
-    """A small part of the outputs, on which predictions are tried first.
-
-    Attributes:
-        rows: Which inputs.
-        channels: Which outputs.
-        y: The outputs there.
-        clean: What should be there.
-        size: |x| * rms(w) there.
-        known: Which of them count.
-        shares: Channels whose difference stands for that of all.
-    """
-
-    rows: Index
-    channels: Index
-    y: Floats
-    clean: Floats
-    size: Floats
-    known: Mask
-    shares: slice
-
-    def near(self, prediction: Floats, bias: Floats | None) -> float:
-        """Return the share of outputs that are near a prediction, whatever the arithmetic."""
-        with np.errstate(all="ignore"):
-            allowed = tolerance(self.y, prediction, bias, self.size) + self.size * _NEAR
-            good = (np.abs(self.y - prediction) <= allowed) & self.known
-        total = int(np.count_nonzero(self.known))
-        return float(np.count_nonzero(good)) / total if total else 0.0
-
-    def share(self, prediction: Floats) -> float:
-        """Return which share of the difference from clean a prediction explains."""
-        return explained(
-            np.where(self.known, self.y, self.clean)[:, self.shares],
-            np.where(self.known, prediction, self.clean)[:, self.shares],
-            self.clean[:, self.shares],
-            self.size[:, self.shares],
-        )
+_AT_ONCE = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -139,7 +101,8 @@ class Search:
     verified: dict[tuple[str, ...], Verified] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        rms = weight_rms(self.true)
+        self.true.keep()
+        rms = weight_rms(self.true.weight())
         typical = float(np.sqrt(np.mean(np.square(rms, dtype=np.float64)))) if rms.size else 0.0
         self.size = self.inputs.norms * np.maximum(rms, np.float32(typical))[None, :]
         self.clean = dict(predict(self.true, self.inputs, self.models))
@@ -162,9 +125,8 @@ class Search:
         rest = np.setdiff1d(np.arange(n), some)
         worst = rest[np.argsort(-gap.sum(axis=0)[rest], kind="stable")[: _CHANNELS // 2]]
         channels = np.concatenate([some, worst])
-        at = np.ix_(rows, channels)
-        return Screen(rows, channels, self.y[at], clean[at], self.size[at], self.known[at],
-                      slice(0, len(some)))  # fmt: skip
+        return screened(self.true, self.inputs, rows, channels, self.base, self.y, clean, self.size,
+                        self.known, slice(0, len(some)))  # fmt: skip
 
     def verify(self, edits: Edits, setup: Setup) -> Verified:
         """Compare a prediction with every output, under every arithmetic; results are kept."""
@@ -173,14 +135,16 @@ class Search:
         if known is not None:
             return known
         bias = bias_of(setup)
-        rms = weight_rms(setup)
+        weight = setup.weight()
+        rms = weight_rms(weight)
         size = self.inputs.norms * np.maximum(rms, np.sqrt(np.mean(np.square(rms))))[None, :]
         fits: dict[Model, Fit] = {}
         exact_rows = self.inputs.exact & (self.inputs.nonzero == 1)
         dense = self.inputs.nonzero > 1
         exact: float | None = None
         least = Rounding()
-        for model, p in predict(setup, self.inputs, self.models):
+        told = predict(setup, self.inputs, self.models, weight=weight) if edits else ()
+        for model, p in told or self.clean.items():
             fits[model] = fit(self.y, p, bias, self.size, self.known)
             if exact_rows.any():
                 share = self._share(p, bias, exact_rows)
@@ -212,13 +176,12 @@ class Search:
     def singles(self, edits: Iterable[Edit]) -> list[Verified]:
         """Screen single faults and return those that survived, compared with everything."""
         looked: list[tuple[float, Edit, Setup]] = []
-        for edit in edits:
-            setup = edit.apply(self.true)
-            if setup is None:
-                continue
-            near, share = self.look(setup)
-            self.looks[edit.id] = near, share
-            looked.append((near, edit, setup))
+        applied = ((edit, edit.apply(self.true)) for edit in edits)
+        for part in _parts((edit, setup) for edit, setup in applied if setup is not None):
+            near, shares = self.screen.look([setup for _, setup in part])
+            for (edit, setup), close, share in zip(part, near, shares, strict=True):
+                self.looks[edit.id] = float(close), float(share)
+                looked.append((float(close), edit, setup))
         looked.sort(key=lambda one: -one[0])
         return [
             self.verify((edit,), setup)
@@ -226,69 +189,53 @@ class Search:
             if near >= 0.9 or (place < 2 and near >= 0.5)
         ]
 
-    def look(self, setup: Setup) -> tuple[float, float]:
-        """Return how near a prediction is on the screen, and what share it explains."""
-        screen = self.screen
-        _, p = next(iter(predict(setup, self.inputs, (self.base,), rows=screen.rows,
-                                 channels=screen.channels, fast=True)))  # fmt: skip
-        return screen.near(p, bias_of(setup, screen.channels)), screen.share(p)
+    def pairs(
+        self, edits: Sequence[Edit], beside: Sequence[Edit] = ()
+    ) -> tuple[list[Verified], int]:
+        """Try pairs of unlike faults.
 
-    def pairs(self, edits: Sequence[Edit]) -> tuple[list[Verified], int]:
-        """Try pairs of unlike faults; return what survived, and how many."""
-        usable = self._distinct(edits)
-        small = self._small()
+        Args:
+            edits: Faults to combine.
+            beside: If there are any, one of a pair has to be one of these.
+
+        Returns:
+            What survived, and how many were tried.
+        """
+        fixed = {edit.id for edit in beside}
+        usable = self._distinct([*beside, *(edit for edit in edits if edit.id not in fixed)])
+        small = self.screen.part(self.true, self.inputs)
         hits: list[tuple[float, Edits, Setup]] = []
         tried = 0
-        for one, two in permutations(usable, 2):
-            first, a, b = one[1], one[0], two[0]
-            if a.way == b.way:
-                continue
-            apart = not (first.edited & two[1].edited)
-            if apart and a.id > b.id:
-                continue  # they commute
-            setup = b.apply(first)
-            if setup is None or tried >= _PAIR_MOST:
-                continue
-            tried += 1
-            if small.near(self._on(setup, small), bias_of(setup, small.channels)) < 0.85:
-                continue
-            near, share = self.look(setup)
-            if near >= 0.9:
-                hits.append((share, (a, b), setup))
+        for part in _parts(islice(_combined(usable, fixed), _PAIR_MOST)):
+            tried += len(part)
+            near, _ = small.look([setup for _, setup in part], shares=False)
+            good = [one for one, close in zip(part, near, strict=True) if close >= 0.85]
+            if good:
+                near, shares = self.screen.look([setup for _, setup in good])
+                hits += [(float(share), *one) for one, close, share
+                         in zip(good, near, shares, strict=True) if close >= 0.9]  # fmt: skip
         hits.sort(key=lambda hit: -hit[0])
         return [self.verify(edits_, setup) for _, edits_, setup in hits[: 4 * _SURVIVORS]], tried
 
-    def _on(self, setup: Setup, screen: Screen) -> Floats:
-        return next(iter(predict(setup, self.inputs, (self.base,), rows=screen.rows,
-                                 channels=screen.channels, fast=True)))[1]  # fmt: skip
-
-    def _small(self) -> Screen:
-        """Return a part of the screen that nearly every wrong pair fails."""
-        screen = self.screen
-        nonzero = self.inputs.nonzero[screen.rows]
-        dense, single = np.flatnonzero(nonzero > 1), np.flatnonzero(nonzero == 1)
-        rows = np.concatenate([dense[spread_over(len(dense), 4)],
-                               single[spread_over(len(single), 4)],
-                               np.flatnonzero(nonzero == 0)[:1]])  # fmt: skip
-        wanted = max(6, -(-_PAIR_ELEMENTS // max(1, len(rows))))
-        columns = np.arange(min(wanted, len(screen.channels)))
-        at = np.ix_(rows, columns)
-        return Screen(screen.rows[rows], screen.channels[columns], screen.y[at], screen.clean[at],
-                      screen.size[at], screen.known[at], slice(None))  # fmt: skip
-
     def _distinct(self, edits: Sequence[Edit]) -> list[tuple[Edit, Setup]]:
         """Return the edits that show on the screen, one for each thing they show."""
-        seen: set[bytes] = {self._on(self.true, self.screen).tobytes()}
+        seen: set[bytes] = {self._shown(self.true)}
         kept: list[tuple[Edit, Setup]] = []
         for edit in edits:
             setup = edit.apply(self.true)
             if setup is None:
                 continue
-            shown = self._on(setup, self.screen).tobytes()
+            shown = self._shown(setup)
             if shown not in seen:
                 seen.add(shown)
                 kept.append((edit, setup))
         return kept
+
+    def _shown(self, setup: Setup) -> bytes:
+        sums = self.screen.sums
+        told = predict(setup, self.inputs, (self.base,), rows=sums.rows, channels=sums.channels,
+                       fast=True)  # fmt: skip
+        return next(iter(told))[1].tobytes()
 
     def proposals(self) -> list[Edit]:
         """Return what the parametric routes propose."""
@@ -307,7 +254,7 @@ class Search:
             proposed = routes.fitted(first, self.inputs, self.y, near, self.known, swaps=False)
             for more in proposed:
                 setup = more.apply(first)
-                if setup is not None and self.look(setup)[0] >= 0.9:
+                if setup is not None and self.screen.look([setup], shares=False)[0][0] >= 0.9:
                     found.append(self.verify((edit, more), setup))
         return found
 
@@ -330,6 +277,27 @@ class Search:
         top = good[0].best.likelihood
         near = [one for one in good if top - one.best.likelihood < NATS]
         return merged(near)
+
+
+def _combined(
+    usable: Sequence[tuple[Edit, Setup]], fixed: AbstractSet[str]
+) -> Iterator[tuple[Edits, Setup]]:
+    """Yield pairs of unlike faults with what they make, in both orders where that matters."""
+    for (a, first), (b, second) in permutations(usable, 2):
+        if a.way == b.way or (fixed and a.id not in fixed and b.id not in fixed):
+            continue
+        if not first.edited & second.edited and a.id > b.id:
+            continue  # they commute
+        setup = b.apply(first)
+        if setup is not None:
+            yield (a, b), setup
+
+
+def _parts(items: Iterable[Tried]) -> Iterator[list[Tried]]:
+    """Yield lists of so many items as are looked at together."""
+    rest = iter(items)
+    while part := list(islice(rest, _AT_ONCE)):
+        yield part
 
 
 def _rank(edits: Edits) -> tuple[int, float, int, int]:

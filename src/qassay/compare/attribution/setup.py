@@ -23,6 +23,9 @@ from qassay.encodings.layers.canonical import Canonical
 Floats = npt.NDArray[np.float32]
 Index = npt.NDArray[np.intp]
 
+_MOST_KEPT = 1 << 26
+"""Weights of up to so many numbers are kept, not made again."""
+
 
 def quick_bf16(values: npt.NDArray[np.float32]) -> Floats:
     """Return float32 rounded to bf16 as `sophgo.bfloat16.bf16` does, with less copying."""
@@ -76,6 +79,7 @@ class Setup:
     exact_scales: bool = False
     source: str = ""
     edited: frozenset[str] = field(default_factory=frozenset)
+    _kept: list[Floats] = field(default_factory=list, init=False, repr=False)
 
     @property
     def n(self) -> int:
@@ -126,29 +130,51 @@ class Setup:
         """Return the setup with other fields, `target` marked as edited."""
         return replace(self, **new, edited=self.edited | set(target))
 
+    def read(self, channels: Index | slice = slice(None)) -> Floats:
+        """Return what the codes of some channels stand for, float32 `[n, K]`; always a copy."""
+        codes = self.codes[channels] if self.rows is None else self.codes[self.rows[channels]]
+        if self.columns is not None:
+            codes = codes[:, self.columns]
+        if self.values is not None:
+            return np.ascontiguousarray(np.take(self.values, codes), np.float32)
+        return codes.astype(np.float32, order="C")
+
     def weight(self, channels: Index | slice = slice(None), *, stored: bool = False) -> Floats:
         """Return W of some channels, float32 `[n, K]`, before it is rounded to a weight.
 
         Scales are as the device has them: bf16 unless `exact_scales` or `stored`. Products of a
         code and a scale of 8 significant bits are exact in float32.
         """
-        codes = self.codes[channels] if self.rows is None else self.codes[self.rows[channels]]
-        if self.columns is not None:
-            codes = codes[:, self.columns]
-        centred: Floats = (
-            np.take(self.values, codes) if self.values is not None else codes.astype(np.float32)
-        )
+        whole = isinstance(channels, slice) and channels == slice(None) and not stored
+        if whole and self._kept:
+            return self._kept[0]
+        centred = self.read(channels)
         if self.quantized:
             scales = self.scales[channels]
-            centred -= self._spread(self.zeros[channels])
-            centred *= self._spread(scales if self.exact_scales or stored else quick_bf16(scales))
+            scales = scales if self.exact_scales or stored else quick_bf16(scales)
+            size = self._regular()
+            wide = centred.reshape(len(centred), -1, size) if size else centred
+            wide -= self._spread(self.zeros[channels], size)
+            wide *= self._spread(scales, size)
         return centred
 
-    def _spread(self, values: Floats) -> Floats:
-        """Return one value a weight for one a group."""
-        if values.shape[1] == 1 and not self.groups.any():
-            return values
-        return np.take(values, self.groups, axis=1)
+    def keep(self) -> None:
+        """Keep the whole weight once it is made: for the true setup, which is asked for often."""
+        if not self._kept and self.codes.size <= _MOST_KEPT:
+            weight = self.weight()
+            weight.flags.writeable = False
+            self._kept.append(weight)
+
+    def _regular(self) -> int:
+        """Return the size of groups where all are of one size and in order, else 0."""
+        size = self.k // self.g if self.g and self.k % self.g == 0 else 0
+        if not size or not np.array_equal(self.groups, np.arange(self.k) // size):
+            return 0
+        return size
+
+    def _spread(self, values: Floats, size: int) -> Floats:
+        """Return one value a weight for one a group, or what broadcasts to that."""
+        return values[:, :, None] if size else np.take(values, self.groups, axis=1)
 
 
 def setup_of(canonical: Canonical, bias: npt.NDArray[Any] | None, bits: int) -> Setup:
