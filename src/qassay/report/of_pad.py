@@ -12,8 +12,10 @@ from qassay.report.inputs import input_of
 from qassay.report.page import Column, Lines, Pairs, Section, Table
 from qassay.report.words import count, number, plain, shape, size
 from qassay.run.pad import CROPS, Left, PaddedLayer, PadResult, shapes_of
+from qassay.run.pad_files import LeftOut
 
 _ROWS = 40
+_PATHS = 4
 
 
 def report_of(done: PadResult) -> Report:
@@ -26,9 +28,15 @@ def report_of(done: PadResult) -> Report:
         coverage=Coverage(
             tensors=judged,
             checked=judged - len(done.refused),
-            skipped=tuple(
-                NotChecked(one.name, path, f"cannot be padded: {one.reason}")
-                for one in done.refused
+            skipped=(
+                *(
+                    NotChecked(one.name, path, f"cannot be padded: {one.reason}")
+                    for one in done.refused
+                ),
+                *(
+                    NotChecked(one.path, path, f"cannot be copied: {one.reason}")
+                    for one in done.others.lost
+                ),
             ),
             bytes=sum(one.nbytes or 0 for one in done.container.tensors) if done.proof else 0,
         ),
@@ -50,6 +58,7 @@ def _result(done: PadResult) -> dict[str, Any]:
         "padded": [_layer(one) for one in done.padded],
         "refused": [_left(one) for one in done.refused],
         "left": [_left(one) for one in done.left],
+        "not_copied": [{"path": one.path, "reason": one.reason} for one in done.others.left_out],
         "more_bytes": sum(one.more_bytes for one in done.padded),
         "proof": None
         if proof is None
@@ -136,6 +145,19 @@ def _notes(done: PadResult) -> Iterator[str]:
         )
     elif done.refused:
         yield "nothing was written; --layers pads those that it names, and leaves the others"
+    elif done.others.lost:
+        yield "nothing was written; remove what cannot be copied, or put a file in its place"
     reasons = Counter(one.reason for one in done.left)
     for reason, times in reasons.items():
         yield f"left alone: {count(times, 'weight')} ({plain(reason)})"
+    if done.proof is not None:
+        for reason, paths in _by_reason(done.others.left_out).items():
+            more = f" and {len(paths) - _PATHS:,} more" if len(paths) > _PATHS else ""
+            yield f"not copied: {', '.join(map(safe, paths[:_PATHS]))}{more} ({reason})"
+
+
+def _by_reason(left_out: list[LeftOut]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in left_out:
+        found.setdefault(one.reason, []).append(one.path)
+    return found

@@ -24,12 +24,12 @@ from qassay.containers.new_file import refusal, sync_folder
 from qassay.containers.opening import display_name
 from qassay.containers.safetensors_out import NewTensor, SafetensorsWriter
 from qassay.containers.sources import INDEX_SUFFIX
-from qassay.containers.strict_json import parse_json
 from qassay.core.container import Container, StoredTensor
 from qassay.core.errors import InputError, UsageError
 from qassay.core.text import safe
 from qassay.encodings.layers.assemble import Assembly, assemble
 from qassay.encodings.registry import open_with_encodings
+from qassay.run.pad_files import Others, copy_others, others
 from qassay.run.pad_proof import Proof, Watch, prove
 from qassay.runtimes.channel_padding import (
     CannotPadError,
@@ -48,9 +48,7 @@ MOST_NEW_WEIGHTS = 1 << 26
 """Weights that one layer may become larger by: new channels are made in memory."""
 
 _MOST_NEW_IN_ALL = 1 << 31
-_LARGEST_COPY = 1 << 28
 _BROKEN = frozenset({"Q001", "Q002", "Q003", "Q005", "Q007"})
-_WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npz", ".h5")
 _HEADS = re.compile(r"(^|[._])(q|k|v)_proj$")
 _FUSED = re.compile(r"(qkv|gate_up|in_proj_(ba|qkvz?)|query_key_value|c_attn|kv_a_proj)")
 _VOCABULARY = {
@@ -137,6 +135,7 @@ class PadResult:
         fitting: How many layers have a number of channels that fits.
         refused: Layers that would need padding and cannot have it.
         left: Weights that no lanes are asked of.
+        others: What lies in the source beside the weights, where something is to be padded.
         proof: What was compared; None where nothing was written.
         new_weights: Weights of channels that were planned to be added.
     """
@@ -148,6 +147,7 @@ class PadResult:
     fitting: int = 0
     refused: list[Left] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
+    others: Others = field(default_factory=Others)
     proof: Proof | None = None
     new_weights: int = 0
 
@@ -155,7 +155,8 @@ class PadResult:
 def pad(source: Path, destination: Path, options: PadOptions) -> PadResult:
     """Write the checkpoint folder `source` with padded Linears as the new folder `destination`.
 
-    Nothing is written where nothing needs padding, or a layer that does cannot have it.
+    Nothing is written where nothing needs padding, a layer that does cannot have it, or a file
+    beside the weights cannot be copied.
 
     Raises:
         InputError: The source cannot be read in full.
@@ -174,7 +175,9 @@ def pad(source: Path, destination: Path, options: PadOptions) -> PadResult:
         result = PadResult(options, container, display_name(destination))
         assembly = assemble(container)
         _plan(assembly, result)
-        if result.padded and not result.refused:
+        if result.padded:
+            result.others = others(source, container.extra["parts"])
+        if result.padded and not result.refused and not result.others.lost:
             _write(source, container, target, result)
         return result
 
@@ -360,14 +363,7 @@ def _fill(source: Path, container: Container, folder: Path, result: PadResult) -
     sizes = {}
     for file, part in container.extra["parts"].items():
         sizes[file] = _write_part(folder / file, part, grown, result.options.watch)
-    for entry in sorted(source.iterdir()):
-        lower = entry.name.lower()
-        if not entry.is_file() or lower.endswith(_WEIGHTS):
-            continue
-        if lower.endswith(INDEX_SUFFIX):
-            _write_index(entry, folder / entry.name, sum(sizes.values()))
-        elif entry.stat().st_size <= _LARGEST_COPY:
-            shutil.copyfile(entry, folder / entry.name)
+    copy_others(source, folder, result.others, sum(sizes.values()))
     crops = {layer.name: layer.crop() for layer in result.padded}
     text = json.dumps(crops, indent=2)
     (folder / CROPS).write_text(text + "\n", encoding="utf-8")
@@ -403,20 +399,6 @@ def _write_part(path: Path, part: Container, grown: dict[Key, Growth], watch: Wa
     finally:
         writer.discard()
     return sum(one.nbytes for one in new)
-
-
-def _write_index(old: Path, new: Path, total: int) -> None:
-    """Copy an index: shards keep their tensors, only `total_size` is another."""
-    try:
-        index, _ = parse_json(old.read_text(encoding="utf-8"))
-        metadata = index.get("metadata")
-        if isinstance(metadata, dict) and "total_size" in metadata:
-            metadata["total_size"] = total
-        text = json.dumps(index, indent=2, allow_nan=False)
-    except ValueError as error:  # a number that is none; the rest was read before
-        raise InputError("the index cannot be copied", path=display_name(old),
-                         found=safe(str(error), 80)) from None  # fmt: skip
-    new.write_text(text + "\n", encoding="utf-8")
 
 
 def shapes_of(layers: Sequence[PaddedLayer]) -> Iterator[tuple[PaddedLayer, int]]:

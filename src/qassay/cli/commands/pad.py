@@ -58,10 +58,11 @@ def command(
     floats. DST is the new folder. Every Linear whose number of output channels is no multiple of
     P gets channels that are nothing (codes equal to their zero point, scale 1, bias 0); what
     has to be cropped is listed in DST/crops.json. The new folder is read again and compared with
-    SRC, in canonical form and by its outputs, before it gets its name.
+    SRC, in canonical form and by its outputs, before it gets its name. Other files are copied; the
+    report names what is not: hidden folders, and weights in other forms or in folders.
 
     Nothing is written where nothing needs padding, nor where a layer that needs it cannot have it
-    (exit code 3).
+    or a file cannot be copied (exit code 3).
     """
     from qassay.cli import emit  # noqa: PLC0415 - imports NumPy
     from qassay.core.errors import InputError  # noqa: PLC0415
