@@ -213,7 +213,9 @@ def test_objects_are_not_unpickled(document, run, tmp_path):
     assert (code, report["inputs"][0]["format"]) == (3, "unknown")
 
 
-@pytest.mark.parametrize("what", ["twice", "bomb"])
+@pytest.mark.parametrize(
+    "what", ["twice", "bomb", "../../x.npy", "a/../../x", "a\\..\\x.npy", ".."]
+)
 def test_archives_that_cannot_be_trusted(document, tmp_path, what):
     import zipfile
 
@@ -221,6 +223,9 @@ def test_archives_that_cannot_be_trusted(document, tmp_path, what):
         if what == "twice":
             archive.writestr("x.npy", b"")
             archive.writestr("x", b"")
+        elif what != "bomb":
+            archive.writestr("s.npy", b"")
+            archive.writestr(what, b"")
         else:
             with archive.open("x.npy", "w") as stream:
                 for _ in range(17):
@@ -230,7 +235,49 @@ def test_archives_that_cannot_be_trusted(document, tmp_path, what):
     )
     assert (code, report["verdict"]) == (3, "incomplete")
     assert "cannot be trusted" in str(report)
+    assert ("leads out of a folder" in str(report)) == (what not in ("twice", "bomb"))
     assert not (tmp_path / "b.npz").exists()
+
+
+def test_names_with_slashes_and_dots_are_names(document, tmp_path):
+    # tpu-mlir names arrays after the operations of an ONNX file
+    scales, zeros = origin(N128)
+    names = ("/model/layers.0/MatMul..scale", "...")
+    np.savez(tmp_path / "a.npz", **{names[0]: scales, names[1]: zeros})
+    code, report = document(
+        "layout", tmp_path / "a.npz", tmp_path / "b.npz", "--on", "sophgo:bm1684x"
+    )
+    assert code == 0, report
+    with np.load(tmp_path / "b.npz") as ours:
+        assert set(ours.files) == set(names)
+
+
+def test_a_disk_without_room(run, tmp_path, monkeypatch):
+    from qassay.run import layout_files
+
+    scales, zeros = origin(N128)
+    np.savez(tmp_path / "a.npz", s=scales, z=zeros)
+    usage = type(layout_files.shutil.disk_usage(tmp_path))
+    monkeypatch.setattr(layout_files.shutil, "disk_usage", lambda _: usage(9, 8, 1))
+    result = run("layout", tmp_path / "a.npz", tmp_path / "b.npz", "--on", "sophgo:bm1684x")
+    assert result.exit_code == 2
+    assert "too little room" in result.stderr
+    assert "found 1. Fix: make room" in result.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_a_name_that_leads_in_a_circle_and_one_that_is_taken(run, tmp_path):
+    np.save(tmp_path / "a.npy", origin(N128)[0])
+    (tmp_path / "b.npy").symlink_to("c.npy")
+    (tmp_path / "c.npy").symlink_to("b.npy")
+    (tmp_path / "d.npy").write_bytes(b"x")
+    line = ("layout", tmp_path / "a.npy")
+    result = run(*line, tmp_path / "b.npy", "--on", "sophgo:bm1684x")
+    assert (result.exit_code, "cannot be written" in result.stderr) == (2, True)
+    result = run(*line, tmp_path / "d.npy", "--on", "sophgo:bm1684x")
+    assert (result.exit_code, "already" in result.stderr) == (2, True)
+    assert "--force" not in result.stderr  # there is no such option here
+    assert (tmp_path / "d.npy").read_bytes() == b"x"
 
 
 def test_tp_of_a_check_needs_a_runtime(run, tmp_path):

@@ -221,6 +221,34 @@ def test_huge_and_hostile_logs(tmp_path: Path) -> None:
         explain_file(tmp_path)
 
 
+def test_a_long_chain_is_followed_for_a_while() -> None:
+    # of thousands of failing commands, each would be followed back over all before it
+    line = "[Running]: tpuc-opt b{}.mlir --weight-reorder -o b{}.mlir"
+    lines = [line.format(i, i + 1) for i in range(100)]
+    (block,) = explain([*lines, failed(line.format(100, 101))]).blocks
+    assert block.origin == "b36.mlir"
+    (block,) = explain([*lines[60:], failed(line.format(100, 101))]).blocks
+    assert block.origin == "b60.mlir"
+    lines = [line.format(i, i + 1) for i in range(20_000)]
+    begin = time.monotonic()
+    explain([*lines, *map(failed, lines)])
+    assert time.monotonic() - begin < 20
+
+
+def test_empty_lines_change_nothing_and_cost_nothing(folder: Path) -> None:
+    (log,) = list(folder.glob("w4_n96_k256_g64_error.log"))
+    lines = log.read_text().splitlines(keepends=True)
+    spread = [part for line in lines for part in (line, "\n", " \t\r\n")]
+    one, other = explain(lines), explain(spread)
+    assert one.blocks
+    assert other.lines == 3 * one.lines
+    assert [block.command for block in other.blocks] == [block.command for block in one.blocks]
+    assert [block.failure for block in other.blocks] == [block.failure for block in one.blocks]
+    begin = time.monotonic()
+    assert explain(["\n"] * 2_000_000).lines == 2_000_000
+    assert time.monotonic() - begin < 20
+
+
 def test_names_in_a_log_lead_nowhere_else(tmp_path: Path, folder: Path) -> None:
     inner = tmp_path / "logs"
     inner.mkdir()

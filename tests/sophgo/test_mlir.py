@@ -214,6 +214,23 @@ def test_locations(tpu: Any) -> None:
         assert parse_mlir(changed).linears[0].name == name
 
 
+def test_a_long_chain_of_locations_is_followed_once(tpu: Any) -> None:
+    # #loc7 leads to #loc7000, which leads to #loc7001, ...; more names than are followed
+    text = text_of(tpu)
+    chain = "".join(f"#loc{n} = loc(#loc{n + 1})\n" for n in range(7000, 7005))
+    chain += '#loc7005 = loc("at the end")\n'
+    changed = text.replace('#loc7 = loc("linear0")', f"#loc7 = loc(#loc7000)\n{chain}")
+    assert parse_mlir(changed).linears[0].name == "at the end"
+    wide = '"' + "x" * 200_000 + '"'  # and a location that thousands of operations share
+    line = next(one for one in text.splitlines() if "loc(#loc7)" in one)
+    begin = time.monotonic()
+    found = parse_mlir(text.replace('loc("linear0")', f"loc({wide})").replace(
+        line, "\n".join([line] * 2000)
+    ))  # fmt: skip
+    assert time.monotonic() - begin < 20
+    assert len(found.linears[0].name) == 200_000
+
+
 def test_types() -> None:
     for text, dtype, shape in [
         ("tensor<1x4x256xbf16, 4295000064 : i64>", "bf16", (1, 4, 256)),

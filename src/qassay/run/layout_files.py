@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import struct
@@ -153,15 +154,18 @@ class _Npz:
         self._size = sum(one.file_size for one in members)
         self._members = {one.filename.removesuffix(".npy"): one for one in members}
         why = ""
+        leading_out = [name for name in self._members if ".." in re.split(r"[/\\]", name)]
         if len(self._members) < len(members):
             why = "two arrays of one name"
+        elif leading_out:  # a name may hold slashes, as those of ONNX do; it may not climb
+            why = f"an array whose name leads out of a folder: {safe(leading_out[0], 80)}"
         elif self._size > max(_FREELY_UNPACKED, _MOST_UNPACKED * self.nbytes):
             why = f"{self._size} bytes once unpacked, of {self.nbytes}"
         if why:
             self._zip.close()
             raise InputError("the archive cannot be trusted", path=self.path,
                              expected="arrays, each once, that are packed a little or not at all",
-                             found=why)  # fmt: skip
+                             found=why, hint="save the arrays anew with numpy.savez")  # fmt: skip
         self._headers: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
 
     def names(self) -> list[str]:
