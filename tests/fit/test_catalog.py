@@ -18,6 +18,7 @@ from qassay.runtimes.catalog.grammar import Effect, read_catalog
 from qassay.runtimes.fit import fit
 from qassay.runtimes.fit_profile import Profile, parse_on
 from qassay.runtimes.shapes.linear import Linear, Shapes
+from qassay.runtimes.sophgo.named import aimed_at
 
 # Conditions as published for other runtimes, written anew.
 CONDITIONS = [
@@ -242,11 +243,44 @@ def test_one_finding_a_reason():
 
 
 @pytest.mark.parametrize(
-    "word", ["", ":", "sophgo", "sophgo:", "sophgo:bm9", "nobody:x", "sophgo:bm1684x@", "a b", "@1"]
+    ("word", "says"),
+    [
+        ("", "names no runtime"),
+        (":", "names no runtime"),
+        ("sophgo:", "names no runtime"),
+        ("sophgo:bm1684x@", "names no runtime"),
+        ("a b", "names no runtime"),
+        ("@1", "names no runtime"),
+        ("sophgo", "wants a chip"),
+        ("sophgo:bm9", "no such Sophgo chip"),
+        ("sophgo:bm1684x@new", "no version of tpu-mlir"),
+    ],
 )
-def test_a_wrong_place_is_a_usage_error(word):
-    with pytest.raises(UsageError):
+def test_a_wrong_place_is_the_same_usage_error_wherever_it_stands(word, says):
+    with pytest.raises(UsageError, match=says) as of_fit:
         parse_on(word)
+    with pytest.raises(UsageError, match=says) as of_others:  # pad, layout, probe, diagnose, budget
+        aimed_at(word)
+    assert str(of_fit.value) == str(of_others.value)
+
+
+def test_a_runtime_that_is_not_known():
+    with pytest.raises(UsageError):
+        parse_on("nobody:x")
+    with pytest.raises(UsageError, match="knows Sophgo's chips only"):
+        aimed_at("nobody:x")
+
+
+@pytest.mark.parametrize(
+    ("word", "place"),
+    [
+        ("sophgo:bm1684x", "sophgo:bm1684x@1.30.2"),
+        (" SOPHGO:BM1688@1.28.1 ", "sophgo:bm1688@1.28.1"),
+        ("sophgo:bm1684x@v1.28.beta.0-37-g1", "sophgo:bm1684x@v1.28.beta.0-37-g1"),
+    ],
+)
+def test_a_place_is_read_alike_wherever_it_stands(word, place):
+    assert str(parse_on(word)[1]) == str(aimed_at(word)) == place
 
 
 def test_yaml_of_the_grammar_page_is_what_is_read():

@@ -14,9 +14,8 @@ from qassay.core.text import safe
 from qassay.runtimes.catalog.expressions import Value
 from qassay.runtimes.catalog.grammar import Catalog
 from qassay.runtimes.catalog.load import catalog
+from qassay.runtimes.named import named
 from qassay.runtimes.shapes.linear import Linear, Shapes
-
-_ON = re.compile(r"(?P<runtime>[\w.-]+)(:(?P<variant>[\w.-]+))?(@(?P<version>\S+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +195,6 @@ def parse_on(word: str) -> tuple[Profile, Place]:
     Raises:
         UsageError: It names none that is known.
     """
-    found = _ON.fullmatch(word.strip())
-    if found is None:
-        raise UsageError(
-            "--on names no runtime",
-            expected="RUNTIME:VARIANT or RUNTIME:VARIANT@VERSION, such as sophgo:bm1684x@1.28.1",
-            found=safe(repr(word), 60),
-        )
-    profile = profile_of(found["runtime"].lower())
-    return profile, profile.place((found["variant"] or "").lower(), found["version"])
+    given = named(word)
+    profile = profile_of(given.runtime)
+    return profile, profile.place(given.variant, given.version)

@@ -21,6 +21,7 @@ from qassay.runtimes.sophgo.chips import (
     chip_of,
     version_of,
 )
+from qassay.runtimes.sophgo.named import chip_and_version
 from qassay.runtimes.targets import DEFAULT_GROUP
 
 MODES = {"w4bf16": (4, "bf16"), "w4f16": (4, "f16"), "w8bf16": (8, "bf16"), "w8f16": (8, "f16"),
@@ -52,12 +53,8 @@ class Sophgo(Profile):
         Raises:
             UsageError: The chip is not known or missing, or the version is none.
         """
-        if not variant:
-            raise UsageError(
-                "--on sophgo wants a chip", expected=f"sophgo:{' or sophgo:'.join(list(CHIPS)[:3])}"
-            )
-        known = version_of(version)
-        return Place("sophgo", chip_of(variant).id, known.text, known.note)
+        chip, known = chip_and_version(variant, version)
+        return Place("sophgo", chip.id, known.text, known.note)
 
     def places(self) -> Iterator[Place]:
         """Yield every chip with an A16MatMul, under both versions that were run."""
