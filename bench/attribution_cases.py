@@ -44,14 +44,14 @@ def shapes() -> Iterator[Shape]:
 
 
 def inputs_of(kind: str, setup: Setup, seed: int) -> Array:
-    """Return inputs by name: `probe`, `one-hot`, `random16`."""
+    """Return inputs by name: `probe`, `one-hot`, `random16`; of another seed than the weights."""
     if kind == "probe":
-        return probes(setup, seed=seed).x
+        return probes(setup, seed=seed + 10**6).x
     if kind == "one-hot":
-        x = probes(setup, seed=seed)
+        x = probes(setup, seed=seed + 10**6)
         return x.x[[name.startswith("one-hot") for name in x.kinds]]
     rows = int(kind.removeprefix("random"))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([seed, rows])
     return rng.standard_normal((rows, setup.k)).astype(np.float32)
 
 

@@ -117,7 +117,10 @@ _MOST_SLOPE = 2.0**-8
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """A difference in units of bf16's rounding of |x| * rms(w), over rows that add up.
+    """A difference in units of bf16's rounding, over rows that add up.
+
+    Of |x| * rms(w), which sums of random terms are as large as; or of half the sum, where the
+    terms have one sign and so has what is rounded off along the way.
 
     Attributes:
         ratio: Root mean square of all.
@@ -148,7 +151,7 @@ def rounding(y: Floats, p: Floats, size: Floats, rows: Mask) -> Rounding:
     """Return a difference over some rows in units of rounding; `size` is |x| * rms(w)."""
     if not rows.any():
         return Rounding(0.0, 0.0)
-    least = np.maximum(size[rows], np.float32(1e-30))
+    least = np.maximum(np.maximum(size[rows], np.abs(p[rows]) / 2), np.float32(1e-30))
     scaled = np.asarray((y[rows] - p[rows]) / least, np.float64)
     told = np.asarray(p[rows] / least, np.float64)
     squares = np.square(scaled)
