@@ -17,6 +17,7 @@ from qassay.encodings import BlockEncoding, Encoding, PlainEncoding, all_encodin
 from qassay.encodings.base import Blocks, Codes, Ggml
 from qassay.encodings.fields import Health, f16, uints
 from qassay.encodings.layers import LayerEncoding
+from qassay.encodings.layers.base import Part, Role
 from qassay.testing.safetensors_writer import write_safetensors
 
 EVERY = list(all_encodings().values())
@@ -218,6 +219,22 @@ def test_a_label_that_is_taken_is_refused_and_names_both_modules() -> None:
             @staticmethod
             def decode(b: Blocks) -> np.ndarray:
                 return b.d * b.q
+
+
+def test_a_part_in_the_place_of_none_is_refused() -> None:
+    for other in ("scales", "nothing"):
+        with pytest.raises(DeclarationError, match="required part's place"):
+
+            class _Astray(LayerEncoding, id="test.astray"):
+                """Something."""
+
+                parts = (
+                    Part("codes", Role.CODES, ("U8",)),
+                    Part("scales", Role.SCALE, ("F32",), required=False),
+                    Part("scale", Role.SCALE, ("F32",), required=False, instead_of=other),
+                )
+                sources = ("none",)
+                formula = "codes * scales"
 
 
 def test_a_run_that_no_field_holds_is_refused() -> None:

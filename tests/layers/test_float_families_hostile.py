@@ -13,6 +13,7 @@ from qassay.core.container import StoredTensor
 from qassay.encodings.layers import Fit, LayerClaim, Module, assemble
 from qassay.encodings.layers.assemble import modules_of
 from qassay.encodings.registry import open_with_encodings
+from qassay.report.manual import part_names, part_rows
 from qassay.testing.safetensors_writer import SafeTensor, write_safetensors
 
 FP8 = LayerClaim(method="fp8", quantized=True, block=(128, 128))
@@ -91,6 +92,39 @@ def test_sound_parts_fit_one_family_with_and_without_its_claim(name: str) -> Non
         assert list(found) == [name]
         assert found[name].layer is not None
         assert found[name].defects == ()
+
+
+ALTERNATIVES = [
+    (each.id, part.instead_of, part.name)
+    for each in families()
+    for part in each.parts
+    if part.instead_of
+]
+
+
+def test_there_are_alternatives() -> None:
+    assert [one[0] for one in ALTERNATIVES] == ["fp8", "mxfp4.gpt_oss", "mxfp4.gpt_oss"]
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _, _ in ALTERNATIVES}))
+def test_what_a_page_calls_an_alternative_is_one(name: str) -> None:
+    encoding = next(each for each in families() if each.id == name)
+    spec, claim = SOUND[name]
+    swap = {part.name: part.instead_of for part in encoding.parts if part.instead_of}
+    plain = {swap.get(part, part): value for part, value in spec.items()}
+    other = {next((new for new, old in swap.items() if old == part), part): value
+             for part, value in plain.items()}  # fmt: skip
+    assert set(plain) != set(other)
+    required = {part.name for part in encoding.parts if part.required}
+    assert set(plain) == required
+    for parts in (plain, other):
+        fit = fits(module(parts), claim)[name]
+        assert (fit.layer is not None, fit.defects) == (True, ())
+    needed = {row[0]: row[3] for row in part_rows(encoding)}
+    for new, old in swap.items():
+        assert needed[new] == f"instead of {old}"
+        assert needed[old] == f"yes, or {new}"
+        assert f"{old} or {new}" in part_names(encoding)
 
 
 def test_every_declaration_says_what_it_is() -> None:

@@ -11,7 +11,7 @@ from qassay.core.pages import page
 from qassay.encodings.base import BlockEncoding, Codes, Encoding, Ggml, PlainEncoding, Safetensors
 from qassay.encodings.bits import Bits
 from qassay.encodings.fields import BitsField, Field, Role, ScaleField
-from qassay.encodings.layers.base import LayerEncoding
+from qassay.encodings.layers.base import LayerEncoding, Part
 from qassay.encodings.layers.base import Role as LayerRole
 from qassay.report.document import Report
 from qassay.report.page import Column, Lines, Pairs, Section, Table
@@ -98,6 +98,7 @@ def encoding_dict(encoding: type[Encoding]) -> dict[str, Any]:
                 "role": part.role.value,
                 "dtypes": list(part.dtypes),
                 "required": part.required,
+                "instead_of": part.instead_of or None,
             }
             for part in encoding.parts
         ]
@@ -130,10 +131,15 @@ def stored_as(encoding: type[Encoding]) -> list[str]:
 def part_names(encoding: type[LayerEncoding]) -> list[str]:
     """Return the tensors that make up a weight; one in brackets may be left out.
 
-    Scales of activations are no part of the weight, and not among them.
+    Scales of activations are no part of the weight, and not among them. Of `a or b` one is there.
     """
-    parts = (part for part in encoding.parts if part.role is not LayerRole.ACTIVATION)
-    return [part.name if part.required else f"[{part.name}]" for part in parts]
+    return [
+        " or ".join([part.name, *encoding.alternatives(part.name)])
+        if part.required
+        else f"[{part.name}]"
+        for part in encoding.parts
+        if part.role is not LayerRole.ACTIVATION and not part.instead_of
+    ]
 
 
 def part_rows(encoding: type[LayerEncoding]) -> list[tuple[str, str, str, str]]:
@@ -143,10 +149,18 @@ def part_rows(encoding: type[LayerEncoding]) -> list[tuple[str, str, str, str]]:
             part.name,
             part.role.value,
             ", ".join(part.dtypes),
-            "yes" if part.required else "may be left out",
+            _needed(encoding, part),
         )
         for part in encoding.parts
     ]
+
+
+def _needed(encoding: type[LayerEncoding], part: Part) -> str:
+    if part.instead_of:
+        return f"instead of {part.instead_of}"
+    if not part.required:
+        return "may be left out"
+    return ", or ".join(["yes", *encoding.alternatives(part.name)])
 
 
 def row(encoding: type[Encoding]) -> tuple[str, str, str, str, str, str, str]:
@@ -193,7 +207,7 @@ def encodings_report(encodings: Sequence[type[Encoding]]) -> Report:
     """Return the report of `encodings`."""
     layers = [encoding for encoding in encodings if issubclass(encoding, LayerEncoding)]
     rows = tuple(row(one) for one in encodings if not issubclass(one, LayerEncoding))
-    families = tuple((one.id, " ".join(part_names(one)), one.formula) for one in layers)
+    families = tuple((one.id, ", ".join(part_names(one)), one.formula) for one in layers)
     columns = (
         Column("encoding"),
         Column("block", right=True),

@@ -44,13 +44,15 @@ class Part:
         name: What follows the module's name in the tensor's: `qweight`, `weight_scale`.
         role: What it is for.
         dtypes: The safetensors words it may have.
-        required: Whether the family cannot do without it.
+        required: Whether the family cannot do without it, or without the one in its place.
+        instead_of: The required part in whose place it stands, under another name; "" for none.
     """
 
     name: str
     role: Role
     dtypes: tuple[str, ...]
     required: bool = True
+    instead_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,14 @@ class LayerEncoding(Encoding):
     def _declare(cls) -> None:
         if sum(part.role is Role.CODES for part in cls.parts) == 0:
             raise DeclarationError(f"encoding {cls.id} has no part that holds the codes")
+        needed = {part.name for part in cls.parts if part.required}
+        for part in cls.parts:
+            if part.instead_of and (part.required or part.instead_of not in needed):
+                raise DeclarationError(
+                    f"encoding {cls.id}: {part.name} stands in no required part's place",
+                    expected=", ".join(sorted(needed)),
+                    found=part.instead_of,
+                )
 
     @classmethod
     def title(cls) -> str:
@@ -220,6 +230,11 @@ class LayerEncoding(Encoding):
     def part(cls, name: str) -> Part:
         """Return the declaration of a part."""
         return next(part for part in cls.parts if part.name == name)
+
+    @classmethod
+    def alternatives(cls, name: str) -> list[str]:
+        """Return the parts that may stand in the place of a required one."""
+        return [part.name for part in cls.parts if part.instead_of == name]
 
     @classmethod
     def claimed(cls, claim: LayerClaim) -> bool:

@@ -62,7 +62,13 @@ class fp8(LayerEncoding, id="fp8"):
     parts = (
         Part("weight", Role.CODES, _CODES),
         Part("weight_scale", Role.SCALE, (*FLOATS, *E8M0_DTYPES)),
-        Part("weight_scale_inv", Role.SCALE, (*FLOATS, *E8M0_DTYPES), required=False),
+        Part(
+            "weight_scale_inv",
+            Role.SCALE,
+            (*FLOATS, *E8M0_DTYPES),
+            required=False,
+            instead_of="weight_scale",
+        ),
         Part("input_scale", Role.ACTIVATION, FLOATS, required=False),
         Part("input_scale_inv", Role.ACTIVATION, FLOATS, required=False),
         Part("input_scale_ub", Role.ACTIVATION, FLOATS, required=False),

@@ -229,8 +229,8 @@ class mxfp4_gpt_oss(_MX_Layer, id="mxfp4.gpt_oss"):
     parts = (
         Part("_blocks", Role.CODES, ("U8",)),
         Part("_scales", Role.SCALE, E8M0_DTYPES),
-        Part("blocks", Role.CODES, ("U8",), required=False),
-        Part("scales", Role.SCALE, E8M0_DTYPES, required=False),
+        Part("blocks", Role.CODES, ("U8",), required=False, instead_of="_blocks"),
+        Part("scales", Role.SCALE, E8M0_DTYPES, required=False, instead_of="_scales"),
     )
     methods = ("mxfp4",)
     sources = ("gpt-oss, gpt_oss/torch/weights.py", _MX)
