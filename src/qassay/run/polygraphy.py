@@ -19,7 +19,6 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-import json
 import mmap
 import re
 import tokenize
@@ -31,17 +30,23 @@ import numpy as np
 import numpy.typing as npt
 
 from qassay.containers.opening import display_name
+from qassay.containers.sources import check_regular
+from qassay.containers.strict_json import JsonObject
 from qassay.core.errors import InputError
 from qassay.core.text import safe
+from qassay.run.dumps_raw import whole_json
 
 Array = npt.NDArray[Any]
 Place = tuple[Path, int, int]
 
 LARGEST_FRAME = 1 << 24
 """Bytes of the text that is left without its arrays."""
-LARGEST_ARRAY = 1 << 32
+LARGEST_ARRAY = 1 << 30
+"""Bytes of one array: the text, what it stands for and a copy are in memory at once."""
 MOST_ARRAYS = 1 << 17
-_ARRAY = re.compile(rb'"array"\s{0,16}:\s{0,16}"([A-Za-z0-9+/=]*)"')
+_KEY = re.compile(rb'"array"\s{0,16}:\s{0,16}"')
+_CODED = re.compile(rb'[A-Za-z0-9+/=]*"')
+_LONGEST_KEY = 64
 _CLASS = "polygraphy_class"
 _BROKEN = (
     ValueError, TypeError, KeyError, EOFError, OSError, OverflowError, MemoryError, SyntaxError,
@@ -69,8 +74,10 @@ class PolygraphyJson:
         for file in files:
             self._at = []
             try:
-                told = json.loads(self._frame(file))
-            except (OSError, ValueError, RecursionError) as error:
+                status = file.stat()
+                check_regular(status.st_mode, display_name(file))
+                told = whole_json(self._frame(file)) if status.st_size else None
+            except (OSError, ValueError) as error:
                 raise self._bad("the JSON file cannot be read", str(error)) from None
             for name, place in self._listed(told):
                 self._arrays.setdefault(name, []).append(place)
@@ -116,24 +123,31 @@ class PolygraphyJson:
     def _frame(self, file: Path) -> str:
         """Return the text with each array's number in its place; the places are noted."""
         kept: list[bytes] = []
-        size = at = 0
+        size = at = look = 0
         with (
             file.open("rb") as stream,
             mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text,
         ):
-            for number, found in enumerate(_ARRAY.finditer(text)):
-                start, end = found.span(1)
+            while True:
+                # No further than the frame may reach: a file without arrays is not read to its end.
+                left = at + LARGEST_FRAME - size + _LONGEST_KEY
+                key = _KEY.search(text, look, left) if look < min(left, len(text)) else None
+                coded = None if key is None else _CODED.match(text, key.end())
+                if key is not None and coded is None:  # text of another kind
+                    look = key.end()
+                    continue
+                start, end = (
+                    (len(text), len(text)) if coded is None else (coded.start(), coded.end() - 1)
+                )
                 size += start - at
-                if size > LARGEST_FRAME or number == MOST_ARRAYS:
+                if size > LARGEST_FRAME or len(self._at) == MOST_ARRAYS:
                     raise ValueError("too many arrays, or too much beside them")
-                kept += [text[at:start], str(number).encode()]
+                kept.append(text[at:start])
+                if coded is None:
+                    return b"".join(kept).decode("utf-8-sig")
+                kept.append(str(len(self._at)).encode())
                 self._at.append((file, start, end))
-                at = end
-            size += len(text) - at
-            if size > LARGEST_FRAME:
-                raise ValueError("too many arrays, or too much beside them")
-            kept.append(text[at:])
-        return b"".join(kept).decode("utf-8")
+                at = look = end
 
     def _listed(self, told: Any) -> Iterator[tuple[str, Place]]:
         if isinstance(told, list):
@@ -157,6 +171,8 @@ class PolygraphyJson:
         if not isinstance(one, Mapping):
             return
         arrays = one.get("outputs") if one.get(_CLASS) == "IterationResult" else one
+        if isinstance(arrays, JsonObject) and arrays.repeated:
+            raise self._bad(f"two arrays are called {safe(arrays.repeated[0][0], 80)}")
         for name, said in arrays.items() if isinstance(arrays, Mapping) else ():
             inner = said.get("values", said) if isinstance(said, Mapping) else None
             if not isinstance(inner, Mapping) or inner.get(_CLASS) != "ndarray":
@@ -172,6 +188,10 @@ class PolygraphyJson:
 
     def _load(self, name: str, place: Place) -> Array:
         file, start, end = place
+        if (end - start) // 4 * 3 > LARGEST_ARRAY + (1 << 16):
+            raise self._bad(
+                f"the array {safe(name, 80)} is too large", f"{end - start:,} characters"
+            )
         try:
             with file.open("rb") as stream:
                 stream.seek(start)
