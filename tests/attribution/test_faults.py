@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from qassay.compare.attribution.attribute import Problem, attribute
+from qassay.compare.attribution.setup import setup_of
 from qassay.compare.attribution.verdict import Verdict
 from qassay.testing import faulty_devices as fd
 
@@ -52,6 +53,29 @@ def test_one_row_does_not_prove_a_permutation_that_was_fitted():
     told = attribute(Problem(four.true, four.x, y, pairs=False))
     assert told.verdict is Verdict.FAULT
     assert np.array_equal(told.explanations[0].edits[0].order, order)
+
+
+def test_a_permutation_of_padded_channels_is_named():
+    """Channels that are all alike stay where they are: which of them was meant nothing tells."""
+    linear = fd.random_linear(3, 64, 128, 32)
+    linear.codes[40:], linear.zeros[40:], linear.bias[40:] = 8, 8, 0
+    true = setup_of(linear.canonical(), linear.bias, 4)
+    x = np.random.default_rng(1).standard_normal((4, 128)).astype(np.float32)
+    order = np.random.default_rng(2).permutation(64)
+    y = fd.run(fd.Device(linear), x, "dev")
+    told = attribute(Problem(true, x, y[:, order], pairs=False))
+    assert told.verdict is Verdict.FAULT
+    [edit] = told.explanations[0].edits
+    assert np.array_equal(
+        np.where(edit.order < 40, edit.order, 40), np.where(order < 40, order, 40)
+    )
+    # Alike for these inputs only: one of many permutations, none of them proven.
+    x[:, :64] = 0
+    linear.codes[40:, :64] = np.random.default_rng(3).integers(0, 16, (24, 64))
+    true = setup_of(linear.canonical(), linear.bias, 4)
+    y = fd.run(fd.Device(linear), x, "dev")
+    told = attribute(Problem(true, x, y[:, order], pairs=False))
+    assert told.verdict is Verdict.UNEXPLAINED
 
 
 @pytest.mark.parametrize("kind", ["probe", "random4"])

@@ -179,9 +179,10 @@ def permuted(true: Setup, inputs: Inputs, y: Floats, clean: Floats, known: Mask)
     whole = known.all(axis=1)
     if not whole.any():
         return
-    order = nearest(y[whole], clean[whole], inputs.norms[whole], true)
-    moved = int(np.count_nonzero(order != np.arange(true.n)))
-    if not moved or len(np.unique(order)) != true.n:
+    found = nearest(y[whole], clean[whole], inputs.norms[whole], true)
+    order = _one_each(found, clean[whole], true)
+    moved = 0 if order is None else int(np.count_nonzero(order != np.arange(true.n)))
+    if order is None or not moved:
         return
     yield Edit(
         "rows-found:y",
@@ -213,6 +214,37 @@ def nearest(y: Floats, clean: Floats, norms: Floats, true: Setup) -> Index:
         found[start : start + _CHUNK] = np.argmin(distance, axis=1)
     gained = np.einsum("nm,nm->n", a - b[found], a - b[found])
     return np.where(gained < own, found, np.arange(len(a)))
+
+
+def _one_each(found: Index, clean: Floats, true: Setup) -> Index | None:
+    """Return a permutation in which each channel is one that is equal to that found for it.
+
+    Padded channels are all alike: which of them came from which nothing can tell, so each stays
+    where it is if it can. None where no permutation does it, or channels are alike for these
+    inputs only.
+    """
+    if len(np.unique(found)) == true.n:
+        return found
+    _, kinds = np.unique(clean, axis=1, return_inverse=True)
+    kinds = kinds.reshape(-1)
+    counts = np.bincount(kinds)
+    wanted = kinds[found]
+    if not np.array_equal(np.bincount(wanted, minlength=len(counts)), counts):
+        return None
+    alike = np.flatnonzero(counts[kinds] > 1)
+    first = np.empty(len(counts), np.intp)
+    first[kinds[::-1]] = np.arange(true.n)[::-1]
+    model = first[kinds[alike]]
+    weight = true.weight()
+    if not np.array_equal(weight[alike], weight[model]):
+        return None
+    if true.bias is not None and not np.array_equal(true.bias[alike], true.bias[model]):
+        return None
+    order = np.arange(true.n)
+    moved = np.flatnonzero(wanted != kinds)
+    taken = moved[np.argsort(wanted[moved], kind="stable")]
+    order[taken] = moved[np.argsort(kinds[moved], kind="stable")]
+    return order
 
 
 def permutation_bits(n: int, moved: int) -> float:
