@@ -121,3 +121,24 @@ def test_healthy_weights_are_stored_well_at_any_scale_between(to):
     for amax in (low * 1.0001, low * 1.3, low * 2, high / 2, high * 0.9999):
         verdict = settle((rows * np.float32(amax)).astype(np.float32), encoding)
         assert not (verdict.lost | verdict.overflow | verdict.coarse).any(), amax
+
+
+@pytest.mark.parametrize(("to", "step"), [("Q4_1", 15), ("Q5_1", 31)])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("nearly", [0, 1])
+def test_a_constant_block_is_coarse_where_what_is_written_is_far_off(
+    to, step, sign, nearly, preflight
+):
+    """Judged by the bytes that ggml writes: off by more than 1.27 of a block from zero to it."""
+    encoding = by_id(to)
+    seen = set()
+    for value in np.geomspace(3.5e-8, 1e-3, 97):
+        row = np.full(32, sign * np.float32(value), np.float32)
+        row[9] = np.nextafter(row[9], np.float32(sign)) if nearly else row[9]
+        read = encoding.dequantize(engine("ggml").quantize(row, encoding).reshape(-1))
+        off = np.abs(read.astype(np.float64) - row).max() / np.abs(row).max() * step
+        if abs(off - 1.27) < 0.01:
+            continue
+        assert ("Q503" in codes(preflight(row, to))) == (off > 1.27), (value, off)
+        seen.add(off > 1.27)
+    assert seen == {True, False}

@@ -17,7 +17,9 @@ class CoarseScale(PreflightRule, code="Q503", name="coarse-scale"):
     With `--to`: compares the scale that a block asks for with what f16 makes of it. Below 2^-14
     f16 has fewer and fewer digits, so that a small scale is stored far off. Reported are blocks
     in which that moves a weight by more than 1.27 steps, beyond what rounding the weights does:
-    in Q8_0 exactly a scale off by more than 1 %. Quantizers of K-quants choose their codes for
+    in Q8_0 exactly a scale off by more than 1 %. The minimum of Q4_1 and Q5_1 is judged alike, in
+    steps of a block that reaches from zero to its weights: of weights that are all equal, it is
+    all that is stored. Quantizers of K-quants choose their codes for
     the stored scale; what counts is what is left of the error after that, and only where the
     block's whole error grows by half as well. So their scales, which are subnormal in healthy
     models, are not reported.
@@ -47,12 +49,14 @@ class CoarseScale(PreflightRule, code="Q503", name="coarse-scale"):
             extent = stats.worst(Harm.COARSE, expert)
             if extent is None:
                 continue
-            found = extent.data
+            found = dict(extent.data)
+            what = "minimum" if found.pop("of_minimum") else "scale"
+            exact = found[what] = found.pop("scale")
             yield self.told(
                 plan,
                 f"to {plan.name}: {share(tally.count, stats.units, 'block')} would be off by up to"
                 f" {short(found['steps'])} steps beside the usual rounding; expected at most"
-                f" {COARSE_STEPS} (there, a scale of {short(found['scale'])} is stored as"
+                f" {COARSE_STEPS} (there, a {what} of {short(exact)} is stored as"
                 f" {short(found['stored'])})",
                 expert=expert,
                 tally=tally,

@@ -321,6 +321,8 @@ def _add_settled(
             "stored": verdict.stored[chosen],
             "steps": verdict.steps[chosen],
         }
+        if harm is Harm.COARSE:
+            data["of_minimum"] = verdict.of_minimum[chosen].astype(np.float64)
         add_harms(stats, geometry, harm, units[chosen], sizes[chosen], badness[chosen], data)
 
 

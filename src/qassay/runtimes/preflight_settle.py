@@ -57,10 +57,11 @@ class Settled:
     Attributes:
         lost: Blocks with weights, all of which become zero.
         overflow: Blocks that become NaN or infinite.
-        coarse: Blocks with weights that the rounding of the scale moves too far.
+        coarse: Blocks with weights that the rounding of scale or minimum moves too far.
         steps: How far it moves the one moved most, in steps of the block's largest sub-block.
         exact: The scale as computed (0 where it is not told).
         stored: The scale as stored.
+        of_minimum: Whether those two are the block's minimum, because that moves it farthest.
     """
 
     lost: Bools
@@ -69,6 +70,7 @@ class Settled:
     steps: Doubles
     exact: Doubles
     stored: Doubles
+    of_minimum: Bools
 
 
 @per_encoding
@@ -132,7 +134,7 @@ def settle(blocks: Floats, encoding: type[BlockEncoding]) -> Settled:
     return Settled(
         *(
             np.concatenate([getattr(part, name) for part in parts])
-            for name in ("lost", "overflow", "coarse", "steps", "exact", "stored")
+            for name in ("lost", "overflow", "coarse", "steps", "exact", "stored", "of_minimum")
         )
     )
 
@@ -150,20 +152,35 @@ def has_engine(encoding: type[Encoding]) -> bool:
     return encoding.id in engine("ggml").routes
 
 
+@np.errstate(all="ignore")
 def _from_extremes(blocks: Floats, encoding: type[BlockEncoding]) -> Settled:
+    rule = scaling(encoding)
+    if rule is None:
+        raise TypeError(f"the scales of {encoding.id} do not follow from the weights")
     facts = of_extremes(extremes(blocks), encoding)
     amax = facts.amax.astype(np.float64)
     step = np.abs(facts.exact).astype(np.float64)
-    steps = np.maximum(facts.steps, facts.offset_steps)
     lost = (amax > 0) & (facts.stored == 0) & (facts.stored_offset == 0)
-    coarse = (steps > COARSE_STEPS) & (steps * step >= LEAST_SHARE * amax)
+    coarse = (facts.steps > COARSE_STEPS) & (facts.steps * step >= LEAST_SHARE * amax)
+    # The minimum moves all weights alike. Where they are equal, or nearly so, the block's own step
+    # is next to nothing: what counts is a step of a block that reaches from zero to its weights.
+    width = np.maximum(step, amax / abs(rule.divisor))
+    moved = np.abs(facts.stored_offset.astype(np.float64) - facts.offset.astype(np.float64))
+    offset_steps = np.where(width > 0, moved / width, 0.0)
+    of_minimum = (offset_steps > COARSE_STEPS) & ~(coarse & (facts.steps > offset_steps))
+    of_minimum &= ~lost & ~facts.overflows
+    exact, stored = (
+        np.where(of_minimum, one, other).astype(np.float64)
+        for one, other in ((facts.offset, facts.exact), (facts.stored_offset, facts.stored))
+    )
     return Settled(
         lost=lost,
         overflow=facts.overflows,
-        coarse=coarse & ~lost & ~facts.overflows,
-        steps=steps,
-        exact=facts.exact.astype(np.float64),
-        stored=facts.stored.astype(np.float64),
+        coarse=(coarse | of_minimum) & ~lost & ~facts.overflows,
+        steps=np.where(of_minimum, offset_steps, facts.steps),
+        exact=exact,
+        stored=stored,
+        of_minimum=of_minimum,
     )
 
 
@@ -198,7 +215,8 @@ def _from_engine(blocks: Floats, encoding: type[BlockEncoding]) -> Settled:
     weights = blocks.astype(np.float64)
     worse = np.linalg.norm(got - weights, axis=1) > WORSE * np.linalg.norm(ideal - weights, axis=1)
     coarse = (steps > COARSE_STEPS) & (moved >= LEAST_SHARE * amax) & worse & ~lost & ~overflow
-    return Settled(lost, overflow, coarse, np.nan_to_num(steps, posinf=0.0), exact, stored)
+    steps = np.nan_to_num(steps, posinf=0.0)
+    return Settled(lost, overflow, coarse, steps, exact, stored, np.zeros_like(coarse))
 
 
 def _scale_and_step(
@@ -227,7 +245,7 @@ def _estimated(blocks: Floats, encoding: type[BlockEncoding]) -> Settled:
     lost = (amax > 0) & (stored == 0)
     overflow = np.logical_not(np.isfinite(stored))
     coarse = (steps > COARSE_STEPS) & ~lost & ~overflow
-    return Settled(lost, overflow, coarse, steps, exact, stored)
+    return Settled(lost, overflow, coarse, steps, exact, stored, np.zeros_like(coarse))
 
 
 @np.errstate(over="ignore")  # F64 ends where float64 does
