@@ -15,6 +15,13 @@ HOSTILE = (
     "blk.1.\"'onmouseover=document.title='owned' x=",
     "blk.1.&lt;b&gt;\\u003c",
     "blk.1.\u5c64\U0001f600",
+    "<script>alert(1)</script>",
+    "blk.1.__proto__",
+    "__proto__",
+    "constructor",
+    "</style><style>*{display:none}",
+    "\u200f\u05d0\u05d1.weight",
+    "blk.0." + "A" * 10_000,
 )
 
 

@@ -122,14 +122,17 @@ def test_a_click_on_a_name_and_on_a_cell(browser, page, pair):
     browser.wait("document.getElementById('detail-name').textContent === 'blk.2.attn_k.weight'")
     browser.wait(f"{DRAWN} === 2")
     words = browser.run("document.getElementById('numbers').textContent")
-    assert "cost: snr db" in words
+    assert "SNR in dB" in words
+    assert "times expected, due to codes" in words
+    tiles = browser.run("document.getElementById('tiles').textContent")
+    assert tiles.startswith("times expected0.9")
     assert browser.run("document.querySelector('tr.picked button').textContent") == (
         "blk.2.attn_k.weight"
     )
     before = browser.run(f"document.querySelector(\"{cell}\").getAttribute('fill')")
     browser.run(
         "(() => { const one = document.getElementById('metric'); one.value ="
-        "[...one.options].find((each) => each.text === 'max steps').value;"
+        "[...one.options].find((each) => each.text === 'largest error, steps').value;"
         "one.dispatchEvent(new Event('change')); })()"
     )
     browser.wait(f"document.querySelector(\"{cell}\").getAttribute('fill') !== '{before}'")
@@ -192,3 +195,146 @@ def test_a_phone(browser, page, pair, name):
     )
     assert max(browser.run(wide)) <= 360
     calm(browser, path)
+
+
+def test_a_finding_is_told_with_its_tensor(browser, page, pair):
+    path = page("compare", *pair)
+    browser.open(path)
+    browser.press("#finding-rows button.name")
+    told = "document.getElementById('detail-findings')"
+    browser.wait(f"!{told}.hidden && {told}.textContent.includes('Q603 channels-permuted')")
+    assert "swapped" in browser.run(f"{told}.textContent")
+    browser.run("document.querySelector('[data-subject=\"5\"]').click()")
+    browser.wait("document.documentElement.dataset.picked === '5'")
+    assert browser.run(f"{told}.hidden")
+    assert browser.run("document.getElementById('detail-said').textContent") == "quantized"
+    calm(browser, path)
+
+
+def test_a_code_in_the_verdict_filters(browser, page, pair):
+    path = page("check", pair[1])
+    browser.open(path)
+    code = browser.run("document.querySelector('.kinds button:last-child').dataset.code")
+    browser.press(".kinds button")
+    shown = browser.run(f"{ROWS}.map((row) => row.dataset.code)")
+    assert set(shown) == {code}
+    assert browser.run("document.getElementById('filters').elements.code.value") == code
+    assert browser.run("document.activeElement.id") == "findings"
+    calm(browser, path)
+
+
+CONTRAST = """
+(() => {
+  const numbers = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = (rgb) => rgb.slice(0, 3).map((one) => one / 255)
+    .map((one) => (one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
+  const ground = (node) => {
+    for (let each = node; each; each = each.parentElement) {
+      const rgb = numbers(getComputedStyle(each).backgroundColor);
+      if (rgb.length === 3 || rgb[3] > 0) return rgb;
+    }
+    return [255, 255, 255];
+  };
+  const low = [];
+  let seen = 0;
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement;
+    if (!walker.currentNode.textContent.trim() || node.closest("script, option") ||
+      !node.getClientRects().length) continue;
+    const style = getComputedStyle(node);
+    const ink = numbers(node.closest("svg") ? style.fill : style.color);
+    const [one, two] = [light(ink), light(ground(node))];
+    const ratio = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
+    seen += 1;
+    if (!(ratio >= 4.5)) low.push([walker.currentNode.textContent.trim().slice(0, 40), ratio]);
+  }
+  return [seen, low.slice(0, 5)];
+})()
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["compare", "check", "incomplete"])
+def test_every_word_can_be_read(browser, page, pair, name, dark):
+    """WCAG 2, level AA: text has a contrast of at least 4.5 against what is behind it."""
+    args = {"compare": ("compare", *pair), "check": ("check", pair[1], "--stats", "full"),
+            "incomplete": ("check", CHECKPOINTS / "bnb-nf4")}[name]  # fmt: skip
+    path = page(*args)
+    browser.open(path, dark=dark)
+    seen, low = browser.run(CONTRAST)
+    assert seen > 100
+    assert low == []
+    browser.run("document.documentElement.style.setProperty('--quiet', '#777')")
+    assert browser.run(CONTRAST)[1] != []
+
+
+def test_the_policy_stops_what_would_be_loaded(browser, page, pair):
+    """Not only does the page ask for nothing: it could not."""
+    path = page("check", pair[1])
+    browser.open(path)
+    stopped = browser.run(
+        "new Promise((done) => { const seen = []; document.addEventListener("
+        "'securitypolicyviolation', (event) => { seen.push(event.effectiveDirective);"
+        "if (seen.length === 3) done(seen.sort()); });"
+        "new Image().src = 'http://127.0.0.1:9/a.png';"
+        "fetch('http://127.0.0.1:9/b').catch(() => 0);"
+        "const one = document.createElement('script'); one.textContent = 'window.ran = 1';"
+        "document.body.append(one); })"
+    )
+    assert stopped == ["connect-src", "img-src", "script-src-elem"]
+    assert browser.run("window.ran === undefined")
+    failed = [one["params"] for one in browser.events if one["method"] == "Network.loadingFailed"]
+    assert {one["blockedReason"] for one in failed} == {"csp"}
+    assert len(failed) == len(browser.requests()) - 1  # all but the page itself
+
+
+def test_paper(browser, page, pair):
+    """Printed from a dark screen, it is dark on white, and nothing scrolls."""
+    path = page("compare", *pair)
+    browser.open(path, dark=True)
+    browser.run(
+        "(() => { const one = document.getElementById('metric'); one.value ="
+        "[...one.options].find((each) => each.text === 'SNR, dB').value;"
+        "one.dispatchEvent(new Event('change')); })()"
+    )
+    cell = "document.querySelector(\"#map .mark-rect path[aria-label*='blk.2.attn_k']\")"
+    browser.wait(f"{cell}.getAttribute('fill') === 'rgb(35, 43, 51)'")
+    browser.run("window.dispatchEvent(new Event('beforeprint'))")
+    browser.wait(f"{cell}.getAttribute('fill') === 'rgb(238, 242, 246)'")
+    browser.ask("Emulation.setEmulatedMedia", media="print",
+                features=[{"name": "prefers-color-scheme", "value": "dark"}])  # fmt: skip
+    style = "getComputedStyle(document.{}).{}"
+    assert browser.run(style.format("body", "backgroundColor")) == "rgb(255, 255, 255)"
+    assert browser.run(style.format("body", "color")) == "rgb(0, 0, 0)"
+    assert browser.run(
+        style.format("querySelector('#subject-rows').parentElement", "maxHeight")
+    ) == ("none")
+    axis = "document.querySelector('#charts svg .role-axis-title text')"
+    assert browser.run(f"getComputedStyle({axis}).fill") == "rgb(68, 76, 84)"
+    assert len(browser.ask("Page.printToPDF")["data"]) > 20_000
+    browser.ask("Emulation.setEmulatedMedia", media="", features=[])
+    calm(browser, path)
+
+
+def test_what_was_not_checked_has_a_colour_of_its_own(browser, page):
+    path = page("check", CHECKPOINTS / "bnb-nf4")
+    browser.open(path)
+    fills = browser.run(
+        "Object.fromEntries([...document.querySelectorAll('#map .mark-rect path')].map((one) =>"
+        "[one.getAttribute('aria-label').split('worst finding: ')[1].split(';')[0],"
+        "one.getAttribute('fill')]))"
+    )
+    assert set(fills) == {"no finding", "not checked"}
+    assert fills["no finding"] != fills["not checked"]
+    calm(browser, path)
+
+
+def test_no_page_is_wider_than_the_screen(browser, page, hostile):
+    path = page("compare", *hostile)
+    for width in (1280, 400):
+        browser.open(path, width=width)
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        wide = "document.querySelector('#subject-rows').offsetWidth"
+        assert browser.run(wide) < 2200  # a name of 10,000 letters is cut and wrapped

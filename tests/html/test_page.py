@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from html_models import HOSTILE, models
@@ -22,11 +23,13 @@ from qassay.cli.main import cli
 from qassay.cli.options import output_options
 from qassay.core.text import safe
 from qassay.report.document import Report
-from qassay.report.html_subjects import attach, placed, subjects_of
+from qassay.report.html_kinds import subjects_of
+from qassay.report.html_subjects import Metric, attach, part_stems, placed, subject
 from qassay.report.look import Look
 from qassay.report.page import Column, Lines, Pairs, Table
 from qassay.report.registry import renderer
 
+ROOT = Path(__file__).resolve().parents[2]
 CHECKPOINTS = Path(__file__).resolve().parents[1] / "fixtures" / "checkpoints"
 LOADING = {"src", "href", "action", "data", "poster", "srcset", "background", "formaction"}
 
@@ -110,6 +113,7 @@ def test_what_comes_first(page, pair):
     assert at == sorted(at)
     assert words[words.index("findings") + 1] == "3 errors"
     assert "qassay compare --output-format html ref.gguf bad.gguf" in words
+    assert {"Q603", "channels-permuted", "Relation", "step"} <= set(words)
 
 
 def test_names_out_of_files_are_text(page, hostile):
@@ -121,17 +125,16 @@ def test_names_out_of_files_are_text(page, hostile):
             "p", "b", "button", "h1", "h2", "h3", "span", "dl", "dt", "dd", "div", "form",
             "fieldset", "legend", "label", "input", "select", "option", "output", "table",
             "thead", "tbody", "tr", "th", "td", "small", "pre", "code", "script", "details",
-            "summary", "strong", "ul", "li",
+            "summary", "strong", "ul", "li", "wbr",
         }  # fmt: skip
         assert not [one for one in found.attributes if one[1].startswith("on")]
         assert found.tags.count("script") == 3
         raw = next(text for _, held, text in found.scripts if held.get("id") == "data")
         assert not set("<>&\u2028\u2029") & set(raw)
         names = {one["name"] for one in found.data["subjects"]}
-        shown = [word for word in found.words if word.startswith("blk.1.")]
         for name in HOSTILE:
             assert safe(name) in names
-            assert safe(name) in shown
+            assert safe(name) in found.words
 
 
 def test_the_same_wherever_it_runs(page, pair, tmp_path, monkeypatch):
@@ -226,26 +229,35 @@ def test_sections_of_every_kind_are_escaped():
 
 
 @pytest.mark.parametrize(
-    ("name", "layer", "module"),
+    ("name", "stem", "layer", "module"),
     [
-        ("model.layers.3.mlp.down_proj.weight", "3", "mlp.down_proj"),
-        ("model.layers.03.mlp.down_proj.qweight", "3", "mlp.down_proj"),
-        ("blk.12.attn_q.weight", "12", "attn_q"),
-        ("blk.12.attn_q.bias", "12", "attn_q.bias"),
-        ("model.layers.*.mlp.down_proj", "all", "mlp.down_proj"),
-        ("model.layers.7.mlp.experts.31.up_proj.weight", "7", "mlp.experts.*.up_proj"),
-        ("model.layers.7.mlp.experts.2.up_proj", "7", "mlp.experts.*.up_proj"),
-        ("token_embd.weight", "", "token_embd"),
-        ("h.0", "0", "h"),
-        ("transformer/h/4/attn", "4", "attn"),
-        ("layer_7/Add_f32", "7", "Add_f32"),
-        ("layer_7", "7", "layer_7"),
-        ("w.123456789.x", "", "w.123456789.x"),
-        ("", "", ""),
+        ("model.layers.3.mlp.down_proj.weight", "model.layers", "3", "mlp.down_proj"),
+        ("model.layers.03.mlp.down_proj.qweight", "model.layers", "3", "mlp.down_proj"),
+        ("blk.12.attn_q.weight", "blk", "12", "attn_q"),
+        ("blk.12.attn_q.bias", "blk", "12", "attn_q.bias"),
+        ("model.layers.*.mlp.down_proj", "model.layers", "all", "mlp.down_proj"),
+        ("model.layers.7.mlp.experts.31.up_proj.weight", "model.layers", "7",
+         "mlp.experts.*.up_proj"),
+        ("model.layers.7.mlp.experts.2.up_proj", "model.layers", "7", "mlp.experts.*.up_proj"),
+        ("token_embd.weight", "", "", "token_embd"),
+        ("h.0", "h", "0", "h"),
+        ("transformer/h/4/attn", "transformer/h", "4", "attn"),
+        ("layer_7/Add_f32", "", "7", "Add_f32"),
+        ("layer_7", "", "7", "layer_7"),
+        ("w.123456789.x", "", "", "w.123456789.x"),
+        ("", "", "", ""),
     ],
-)
-def test_layer_and_module(name, layer, module):
-    assert placed(name) == (layer, module)
+)  # fmt: skip
+def test_layer_and_module(name, stem, layer, module):
+    assert placed(name) == (stem, layer, module)
+
+
+def test_a_vision_tower_has_its_own_rows():
+    names = ("model.layers.0.attn.q", "model.layers.1.attn.q", "visual.blocks.0.attn.q", "lm_head")
+    found = [subject(name) for name in names]
+    part_stems(found)
+    assert [one.module for one in found] == ["attn.q", "attn.q", "visual.blocks: attn.q", "lm_head"]
+    assert [one.layers for one in found] == [("0",), ("1",), ("0",), ()]
 
 
 def test_findings_know_their_tensor():
@@ -257,13 +269,67 @@ def test_findings_know_their_tensor():
             for name, path in (("a", "x"), ("b", "x"), ("a", "y"))
         ],
     }  # fmt: skip
-    _, found = subjects_of(document)
+    _, _, found = subjects_of(document)
     finding = {"field": None, "path": "y", "tensor": "a", "severity": "warning"}
-    lost = {"field": None, "path": "y", "tensor": None, "severity": "error"}
+    lost = {"field": None, "path": "y", "tensor": None, "severity": "error", "data": {"tensors": 3}}
     worse = {**finding, "severity": "error"}
-    assert attach(found, [finding, lost, worse]) == [2, -1, 2]
-    assert [one.severity for one in found] == [0, 0, 3]
+    several = {**lost, "path": "x", "severity": "info", "data": {"names": ["b", "z", "a", 7]}}
+    assert attach(found, [finding, lost, worse, several]) == [(2,), (), (2,), (1, 0)]
+    assert [one.severity for one in found] == [1, 1, 3]
     assert found[2].findings == [0, 2]
+
+
+def test_fit_lists_a_linear_once_and_on_every_layer_it_is_in(page):
+    path = page("fit", ROOT / "examples/qwen3.5-2b/config.json", "--on", "sophgo:bm1684x",
+                "--to", "w4bf16")  # fmt: skip
+    found = Page(path.read_text())
+    name = "model.language_model.layers.*.linear_attn.in_proj_b"
+    assert found.words.count(name) == 1
+    assert found.words.count("Linears") == 1
+    told = {one["name"]: one for one in found.data["subjects"]}
+    layers = [int(layer) for layer in told[name]["layers"]]
+    assert layers == [at for at in range(24) if at % 4 != 3]  # every fourth layer has softmax
+    assert told[name]["severity"] == 2
+    assert told[name]["findings"] == [0]
+    other = told["model.language_model.layers.*.self_attn.q_proj"]
+    assert [int(layer) for layer in other["layers"]] == list(range(3, 24, 4))
+    assert "is changed: lanes-fall-back" in found.words
+    assert 'class="verdict incomplete"' in path.read_text()  # a warning is not painted as an error
+
+
+def test_what_was_not_checked_is_never_without_a_finding(page):
+    found = Page(page("check", CHECKPOINTS / "bnb-nf4", code=3).read_text())
+    told = {one["name"]: one.get("unchecked") for one in found.data["subjects"]}
+    weight = "model.layers.0.self_attn.k_proj.weight"
+    assert told[weight] == 1
+    assert told["model.norm.weight"] is None
+    assert found.words.count("not checked") > sum(one == 1 for one in told.values())
+    assert "Nothing is known about it. It is not the same as no finding." in found.words
+
+
+def test_dumps_show_every_bad_tensor(page, dumps):
+    """One finding is about many bad tensors; the map shows all of them."""
+    folder = dumps[2].parent
+    right = dict(np.load(dumps[2]))
+    wrong = {name: value * np.float32(3) for name, value in right.items()}
+    np.savez(folder / "all.npz", **wrong)
+    found = Page(page("diagnose", "--float", dumps[2], "--device", folder / "all.npz").read_text())
+    assert [one["severity"] for one in found.data["subjects"]] == [3] * len(right)
+    assert "Tensors, in order" not in found.words
+
+
+def test_metrics_are_written_as_people_write_them():
+    assert Metric("a", percent=True).shown(0.005366) == "0.537%"
+    assert Metric("a", text=".6f").shown(0.9999864) == "0.999986"
+    assert Metric("a").shown(131072.0) == "131,072"
+    assert Metric("a").shown(None) == "-"
+    assert Metric("a", percent=True).shown(float("inf")) == "inf"
+
+
+def test_a_cell_left_blank_is_that_of_the_row_above():
+    part = Table("t", (Column("kind"), Column("v")), (("q4", "1"), ("", "2"), ("q5", "3")))
+    text = "".join(renderer("html")(Report("scales", sections=(part,), judged=False), Look()))
+    assert Page(text).words.count("q4") == 2
 
 
 def test_the_command_line_can_be_typed_again(tmp_path):

@@ -10,11 +10,20 @@ Chart = dict[str, Any]
 _CODES = 512
 
 
-def profile(told: Mapping[str, Any], title: str) -> Chart:
-    """Return the plot of `errorProfile`: mean and largest error of some channels in a row."""
+def profile(told: Mapping[str, Any], title: str, measure: str, noun: str) -> Chart:
+    """Return the plot of `errorProfile`: mean and largest error of some channels in a row.
+
+    Args:
+        told: As the document has it.
+        title: Of the plot.
+        measure: What its bars are.
+        noun: What they are of: `row` of a weight, `channel` of an output.
+    """
     return {
         "kind": "profile",
         "title": title,
+        "measure": measure,
+        "noun": noun,
         "channels": told["channels"],
         "per": told["per"],
         "mean": told["mean"],
@@ -22,9 +31,9 @@ def profile(told: Mapping[str, Any], title: str) -> Chart:
     }
 
 
-def histogram(told: Mapping[str, Any], title: str) -> Chart:
-    """Return the plot of `errorHistogram`."""
-    return {"kind": "histogram", "title": title, **told}
+def histogram(told: Mapping[str, Any], title: str, noun: str) -> Chart:
+    """Return the plot of `errorHistogram`; `noun` is what was counted: weights, outputs."""
+    return {"kind": "histogram", "title": title, "noun": noun, **told}
 
 
 def codes(counts: Mapping[str, int]) -> Chart:

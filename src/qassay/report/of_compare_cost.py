@@ -68,7 +68,8 @@ def _worst(pairs: list[Pair]) -> Table:
     note = "expected: RMSE over what it should be; codes: over the nearest codes'; scales: theirs"
     if rest > 0:
         note += f"; and {rest:,} more, in the JSON report"
-    return Table("Tensors by cost", columns, tuple(_row(pair) for pair in order[:_ROWS]), note)
+    rows = tuple(_row(pair) for pair in order[:_ROWS])
+    return Table("Tensors by cost", columns, rows, note, listed=True)
 
 
 def _key(cost: Cost | None) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from qassay.core.finding import Severity
@@ -36,7 +36,7 @@ def report_of(results: Iterable[FitResult]) -> Report:
             "rules": sorted({code for result in every for code in result.rules}),
             "crashed": crashed,
         },
-        sections=tuple(section for fit in fits for section in sections(fit)),
+        sections=tuple(section for fit in fits for section in sections(fit, len(fits) > 1)),
         fault=bool(crashed),
     )
 
@@ -79,7 +79,8 @@ def fit_of(fit: Fit) -> dict[str, Any]:
         "linears": len(shapes.linears),
         "weights": shapes.weights,
         "layers": [
-            {**row, "outcome": _verdict(outcome)} for row, outcome in _kinds(fit)
+            {**row, "becomes": becomes(asked.to, outcome), "outcome": _verdict(outcome)}
+            for row, outcome in _kinds(fit)
         ],
     }  # fmt: skip
 
@@ -92,9 +93,13 @@ def _kinds(fit: Fit) -> list[tuple[dict[str, Any], Outcome]]:
         key = (name, linear.n, linear.k, id(outcome))
         if key not in rows:
             row = {"name": name, "role": linear.role, "n": linear.n, "k": linear.k, "count": 0,
-                   "quantized": linear.quantized, "fused_as": linear.fused_as or None}  # fmt: skip
+                   "layer_numbers": [], "quantized": linear.quantized,
+                   "fused_as": linear.fused_as or None}  # fmt: skip
             rows[key] = (row, outcome)
         rows[key][0]["count"] += linear.experts or 1
+        numbers = rows[key][0]["layer_numbers"]
+        if linear.layers and linear.layers[0] not in numbers[-1:]:  # experts come in a row
+            numbers.append(linear.layers[0])
     return list(rows.values())
 
 
@@ -107,8 +112,8 @@ def _verdict(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def sections(fit: Fit) -> tuple[Section, ...]:
-    """Return what a text report shows of a model on a runtime."""
+def sections(fit: Fit, several: bool = False) -> tuple[Section, ...]:
+    """Return what a text report shows of a model on a runtime, by its name if there are several."""
     asked, shapes = fit.asked, fit.shapes
     tp = f", {asked.tp} ranks" if asked.tp > 1 else ""
     group = "one scale a row" if asked.group_size <= 0 else f"groups of {asked.group_size}"
@@ -119,7 +124,8 @@ def sections(fit: Fit) -> tuple[Section, ...]:
         ("read", f"{size(shapes.bytes_read)} of {_SOURCES.get(shapes.source, shapes.source)}"),
         *(("note", safe(note)) for note in (*asked.notes, asked.place.note) if note),
     ]
-    return (Pairs("Fit", tuple(pairs)), _table(fit))
+    title = f"Fit of {safe(fit.path, 80)}" if several else "Fit"
+    return (Pairs(title, tuple(pairs)), _table(fit))
 
 
 _SOURCES = {"headers": "headers", "config": "configuration", "table": "table"}
@@ -132,7 +138,7 @@ def _table(fit: Fit) -> Table:
             number(row["count"]),
             number(row["n"]),
             number(row["k"]),
-            _becomes(fit, row, outcome),
+            becomes(fit.asked.to, outcome),
         )
         for row, outcome in _kinds(fit)
     )
@@ -141,11 +147,11 @@ def _table(fit: Fit) -> Table:
         *(Column(title, right=True) for title in ("count", "N", "K")),
         Column("becomes"),
     )
-    return Table("Linears", columns, rows)
+    return Table("Linears", columns, rows, listed=True)
 
 
-def _becomes(fit: Fit, row: Mapping[str, Any], outcome: Outcome) -> str:
-    del row
+def becomes(to: str, outcome: Outcome) -> str:
+    """Return what a runtime makes of a Linear, in a word or two: `w4bf16`, `fails: ...`."""
     if outcome.unknown:
         return "not checked"
     if outcome.failures:
@@ -153,4 +159,4 @@ def _becomes(fit: Fit, row: Mapping[str, Any], outcome: Outcome) -> str:
         return f"{_WORDS[worst.severity]}: {worst.rule.id}"
     if outcome.how == "codes":
         return "as the checkpoint has it"
-    return fit.asked.to if outcome.how in ("floats", "again") else f"16 bits: {outcome.how}"
+    return to if outcome.how in ("floats", "again") else f"16 bits: {outcome.how}"

@@ -28,6 +28,7 @@ class Table:
 
     Attributes:
         shown: How many rows are shown unless everything is asked for; None for all.
+        listed: Whether its rows are tensors that the HTML report lists anyway, with more of each.
     """
 
     title: str
@@ -35,6 +36,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
     shown: int | None = None
+    listed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -19,10 +21,13 @@ from importlib.resources import files
 from typing import Any
 
 from qassay.core.errors import UsageError
+from qassay.core.finding import Severity
 from qassay.core.text import safe
 from qassay.core.version import __version__
 from qassay.report.document import SCHEMA_VERSION, NotChecked, Report
-from qassay.report.html_subjects import Metric, Subject, attach, subjects_of
+from qassay.report.html_kinds import kind_of, subjects_of
+from qassay.report.html_subjects import Metric, Subject, attach
+from qassay.report.html_words import terms
 from qassay.report.look import Look
 from qassay.report.page import Lines, Pairs, Section, Table
 from qassay.report.render_text import input_words, verdict_words
@@ -36,6 +41,13 @@ _DETAILED = 400
 _ROWS = 500
 _SKIPPED = 100
 _NAMES = 12
+_KINDS = 24
+_WHERE = 4
+"""Subjects that the table of findings names of one finding."""
+_ABOUT = 20
+"""Findings that are told with one subject."""
+_VERDICTS = ("Verdict", "Relation")
+"""Titles of lines that belong to the verdict, and are shown with it."""
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _ADDRESS = re.compile(r"https?://(?!www\.w3\.org/)")
 _RANKS = ("none", "info", "warning", "error")
@@ -49,35 +61,48 @@ def render(report: Report, look: Look) -> Iterator[str]:
     """
     jinja, plots = _library()
     document = report.to_dict()
-    metrics, subjects = subjects_of(document)
-    subject_of = attach(subjects, document["findings"])
+    metrics, (listed, kept), subjects = subjects_of(document)
+    subjects_of_each = attach(subjects, document["findings"])
+    shown = subjects[:_SUBJECTS]
     folder = files("qassay.report") / "html"
-    script = (folder / "page.js").read_text(encoding="ascii")
+    script = "".join(
+        (folder / name).read_text(encoding="ascii") for name in ("charts.js", "page.js")
+    )
     style = (folder / "page.css").read_text(encoding="ascii")
     environment = jinja.Environment(
         autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.from_string((folder / "page.html").read_text(encoding="ascii"))
+    columns = _columns(shown, metrics)
     page = template.render(
         report=report,
         verdict=report.verdict or report.command,
+        tone=_tone(report),
         said=verdict_words(report).lstrip(": ") if report.verdict else "",
+        kinds=_kinds(report),
         subject=" and ".join(safe(given.path) for given in report.inputs[:2]) or report.command,
         inputs=[input_words(given) for given in report.inputs],
         coverage=_coverage(report),
         skipped=_skipped(report.coverage.skipped),
-        findings=_findings(document["findings"], report, subject_of, len(subjects)),
+        findings=_findings(document["findings"], report, subjects_of_each, shown),
         more_findings=max(0, len(report.findings) - _FINDINGS),
         codes=sorted({finding.code for finding in report.findings}),
         metrics=metrics,
-        subjects=[_row(at, one, metrics) for at, one in enumerate(subjects[:_SUBJECTS])],
+        subjects=[_row(at, one, metrics) for at, one in enumerate(shown)],
         more_subjects=max(0, len(subjects) - _SUBJECTS),
-        columns=_columns(subjects[:_SUBJECTS], metrics),
+        columns=columns,
         drawn=bool(subjects),
-        kept="result" if "first_bad" in document["result"] else "encoding",
-        mapped=any(one.layer for one in subjects),
-        told=[_section(part) for part in report.sections if isinstance(part, Lines)],
-        sections=[_section(part) for part in report.sections if not isinstance(part, Lines)],
+        kept=kept,
+        listed=listed,
+        several=len({one.path for one in shown}) > 1,
+        mapped=any(one.layers for one in shown),
+        charted=any(one.charts for one in subjects),
+        first=[_section(part, shown) for part in report.sections if _is_verdict(part)],
+        told=[_section(part, shown) for part in report.sections
+              if isinstance(part, Lines) and not _is_verdict(part)],
+        sections=[_section(part, shown) for part in report.sections if _is_table(part, shown)],
+        terms=terms(kind_of(document), findings=bool(report.findings),
+                    unknown=not report.complete or any(not one.checked for one in shown)),
         command=look.invocation or f"qassay {report.command}",
         versions=_versions(),
         schema=SCHEMA_VERSION,
@@ -90,10 +115,10 @@ def render(report: Report, look: Look) -> Iterator[str]:
                 ("style", style),
                 ("script", script),
                 ("plots", plots),
-                ("data", _data(metrics, subjects)),
+                ("data", _data(metrics, columns, subjects)),
             )
         },
-    )
+    )  # fmt: skip
     yield page.encode("ascii", "xmlcharrefreplace").decode("ascii")
     yield "\n"
 
@@ -138,6 +163,35 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
+def _tone(report: Report) -> str:
+    """Return what the verdict is painted as: findings without an error are no error."""
+    worst = max((finding.severity for finding in report.findings), default=Severity.INFO)
+    if report.verdict == "findings" and worst is not Severity.ERROR:
+        return "incomplete"
+    return report.verdict or ""
+
+
+def _kinds(report: Report) -> list[dict[str, Any]]:
+    """Return the codes of findings and how many there are of each, the worst first."""
+    seen = Counter((one.severity, one.code, one.name) for one in report.findings)
+    order = sorted(seen.items(), key=lambda pair: (-pair[0][0], pair[0][1]))
+    return [
+        {"severity": severity.label, "code": code, "name": name, "count": number(many)}
+        for (severity, code, name), many in order[:_KINDS]
+    ]
+
+
+def _is_verdict(part: Section) -> bool:
+    return isinstance(part, Lines) and not part.bare and part.title in _VERDICTS
+
+
+def _is_table(part: Section, subjects: list[Subject]) -> bool:
+    """Tell whether a section is shown below: not what the table of subjects has already."""
+    if isinstance(part, Table):
+        return bool(part.rows) and not (part.listed and subjects)
+    return isinstance(part, Pairs)
+
+
 def _json(value: Any) -> str:
     """Return JSON that nothing can end early: no tag, no line separator, ASCII alone."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
@@ -146,7 +200,7 @@ def _json(value: Any) -> str:
     return text
 
 
-def _data(metrics: tuple[Metric, ...], subjects: list[Subject]) -> str:
+def _data(metrics: tuple[Metric, ...], columns: list[int], subjects: list[Subject]) -> str:
     """Return everything that the page's script reads."""
     order = sorted(range(len(subjects)), key=lambda at: _rank(subjects[at]))
     detailed = set(order[:_DETAILED])
@@ -155,11 +209,16 @@ def _data(metrics: tuple[Metric, ...], subjects: list[Subject]) -> str:
     for at, one in enumerate(subjects[:_SUBJECTS]):
         entry: dict[str, Any] = {
             "name": one.name,
-            "layer": one.layer,
+            "layers": one.layers,
             "module": one.module,
             "severity": one.severity,
-            "values": [None if value is None else float(f"{value:.5g}") for value in one.values],
+            "values": [_short(value) for value in one.values],
+            **({} if one.checked else {"unchecked": 1}),
+            **({"said": one.said} if one.said else {}),
         }
+        if one.findings:
+            entry["findings"] = one.findings[:_ABOUT]
+            entry["more"] = max(0, len(one.findings) - _ABOUT)
         if at in detailed:
             entry["numbers"] = [
                 [labels.setdefault(label, len(labels)), value] for label, value in one.numbers
@@ -169,13 +228,19 @@ def _data(metrics: tuple[Metric, ...], subjects: list[Subject]) -> str:
     return _json(
         {
             "metrics": [
-                {"title": each.title, "form": each.form, "reverse": each.reverse, "most": each.most}
-                for each in metrics
+                {"title": each.title, "form": each.form, "reverse": each.reverse,
+                 "most": each.most, "mapped": each.mapped and at in columns}
+                for at, each in enumerate(metrics)
             ],
             "labels": list(labels),
             "subjects": told,
         }
-    )
+    )  # fmt: skip
+
+
+def _short(value: float | None) -> float | None:
+    """Return what the plots need of a number; JSON has no infinity."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 
 def _rank(one: Subject) -> tuple[float, float]:
@@ -185,7 +250,10 @@ def _rank(one: Subject) -> tuple[float, float]:
 
 
 def _findings(
-    found: list[dict[str, Any]], report: Report, subject_of: list[int], subjects: int
+    found: list[dict[str, Any]],
+    report: Report,
+    subjects_of_each: list[tuple[int, ...]],
+    subjects: list[Subject],
 ) -> list[dict[str, Any]]:
     """Return the rows of the table of findings, the worst first."""
     several = len(report.inputs) > 1 or any(one.format == "folder" for one in report.inputs)
@@ -196,18 +264,22 @@ def _findings(
         if first is not None and first.value is not None:
             value = first.value
             where += f": {plain(value) if isinstance(value, str) else number(value)}"
-        at = subject_of[index]
+        about = [at for at in subjects_of_each[index] if at < len(subjects)]
+        names = [(at, subjects[at].name) for at in about[:_WHERE]]
+        if finding.tensor is not None:  # by the name the finding has, which may be another
+            names[:1] = [(names[0][0] if names else -1, safe(finding.tensor))]
         rows.append(
             {
+                "index": index,
                 "rank": int(finding.severity),
                 "severity": entry["severity"],
                 "code": finding.code,
                 "name": finding.name,
                 "certainty": finding.certainty.value,
                 "path": safe(finding.path) if several else "",
-                "tensor": "" if finding.tensor is None else safe(finding.tensor),
+                "tensors": names,
+                "rest": max(0, len(about) - _WHERE),
                 "expert": finding.expert,
-                "subject": at if 0 <= at < min(subjects, _SUBJECTS) else -1,
                 "message": plain(finding.message),
                 "where": where,
                 "help": plain(finding.help),
@@ -232,11 +304,16 @@ def _row(at: int, one: Subject, metrics: tuple[Metric, ...]) -> dict[str, Any]:
     return {
         "at": at,
         "name": one.name,
-        "encoding": one.encoding,
+        "path": safe(one.path),
+        "kept": one.kept,
         "shape": one.shape,
         "rank": one.severity,
         "worst": _RANKS[one.severity],
-        "values": [("" if value is None else repr(value), number(value)) for value in values],
+        "checked": one.checked,
+        "values": [
+            ("" if value is None else repr(value), metric.shown(value))
+            for value, metric in zip(values, metrics, strict=True)
+        ],
     }
 
 
@@ -262,12 +339,17 @@ def _skipped(skipped: tuple[NotChecked, ...]) -> list[dict[str, str]]:
     return rows
 
 
-def _section(part: Section) -> dict[str, Any]:
+def _section(part: Section, subjects: list[Subject]) -> dict[str, Any]:
     if isinstance(part, Table):
         rest = len(part.rows) - _ROWS
         more = f"and {rest:,} more, in the JSON report" if rest > 0 else ""
+        places = {one.name: at for at, one in reversed(list(enumerate(subjects)))}
+        rows, head = [], ""
+        for row in part.rows[:_ROWS]:
+            head = row[0] or head  # left blank where it is that of the row above: not once sorted
+            rows.append({"head": head, "at": places.get(head, -1), "cells": row[1:]})
         return {"kind": "table", "title": part.title, "columns": part.columns,
-                "rows": part.rows[:_ROWS], "note": part.note, "more": more}  # fmt: skip
+                "rows": rows, "note": part.note, "more": more}  # fmt: skip
     if isinstance(part, Pairs):
         return {"kind": "pairs", "title": part.title, "pairs": part.pairs}
     assert isinstance(part, Lines)  # noqa: S101 - there are three kinds

@@ -1,4 +1,3 @@
-"use strict";
 (() => {
   const root = document.documentElement;
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -9,9 +8,13 @@
     if (kind) made.className = kind;
     return made;
   };
-  const RANKS = ["none", "info", "warning", "error"];
+  const RANKS = ["no finding", "info", "warning", "error"];
+  const UNKNOWN = "not checked";
+  const OUTSIDE = "-";
+  const MOST = { layers: 512, modules: 80 };
   let picked = -1;
   let mapView = null;
+  let paper = false;
 
   // Sorting: any table with buttons in its heads. Numbers by value, names with numbers by those.
   const collator = new Intl.Collator("en", { numeric: true });
@@ -19,14 +22,14 @@
     const cell = row.cells[column];
     const text = cell.dataset.key !== undefined ? cell.dataset.key : cell.textContent.trim();
     const bare = text.replace(/,/g, "");
-    const value = /^[-+]?(\d|\.\d)/.test(bare) ? parseFloat(bare) : NaN;
+    const value = bare === "inf" ? Infinity : /^[-+]?(\d|\.\d)/.test(bare) ? parseFloat(bare) : NaN;
     return { text, value, empty: text === "" || text === "-" };
   };
   const compare = (one, two, sign) => {
     if (one.empty || two.empty) return one.empty - two.empty;
     const order = Number.isNaN(one.value) || Number.isNaN(two.value)
       ? collator.compare(one.text, two.text)
-      : one.value - two.value;
+      : one.value === two.value ? 0 : one.value - two.value;
     return sign * order;
   };
   const sort = (head) => {
@@ -49,7 +52,7 @@
     const text = row.textContent.toLowerCase();
     return wanted.every((word) => text.includes(word));
   };
-  const told = (shown, rows) => (shown === rows ? `${rows} shown` : `${shown} of ${rows} shown`);
+  const told = (shown, rows) => (shown === rows ? `${count(rows)} shown` : `${count(shown)} of ${count(rows)} shown`);
   const filters = by("filters");
   const filter = () => {
     const given = new FormData(filters);
@@ -70,6 +73,15 @@
     filters.addEventListener("submit", (event) => event.preventDefault());
     filter();
   }
+  for (const button of document.querySelectorAll("button[data-code]")) {
+    button.addEventListener("click", () => {
+      filters.reset();
+      filters.elements.code.value = button.dataset.code;
+      filter();
+      by("findings").scrollIntoView({ block: "start" });
+      by("findings").focus({ preventScroll: true });
+    });
+  }
   const search = by("subject-text");
   const narrow = () => {
     const wanted = words(search.value);
@@ -87,23 +99,25 @@
     narrow();
   }
 
-  // Plots: Vega-Lite, interpreted (the page's policy forbids eval), in the page's own colours.
+  // Plots: Vega-Lite, interpreted (the page's policy forbids eval). Colours are the page's own
+  // variables, so that light, dark and print need no other drawing; a ramp is mixed from numbers.
   const color = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
-  const config = () => ({
+  const ink = (name) => `var(--${name})`;
+  const config = {
     background: null,
     font: "system-ui, 'Segoe UI', Roboto, Arial, sans-serif",
     view: { stroke: null },
     axis: {
-      labelColor: color("quiet"), titleColor: color("quiet"), titleFontWeight: "normal",
-      gridColor: color("line"), domainColor: color("line"), tickColor: color("line"),
-      labelFontSize: 11, titleFontSize: 11,
+      labelColor: ink("quiet"), titleColor: ink("quiet"), titleFontWeight: "normal",
+      gridColor: ink("line"), domainColor: ink("line"), tickColor: ink("line"),
+      labelFontSize: 12, titleFontSize: 12,
     },
     legend: {
-      labelColor: color("quiet"), titleColor: color("quiet"), titleFontWeight: "normal",
-      labelFontSize: 11, titleFontSize: 11,
+      labelColor: ink("quiet"), titleColor: ink("quiet"), titleFontWeight: "normal",
+      labelFontSize: 12, titleFontSize: 12,
     },
-  });
-  const draw = (place, spec) => window.vegaEmbed(place, { config: config(), ...spec }, {
+  };
+  const draw = (place, spec) => window.vegaEmbed(place, { config, ...spec }, {
     mode: "vega-lite", actions: false, renderer: "svg", ast: true, defaultStyle: false,
     tooltip: { disableDefaultStyle: true },
   });
@@ -111,77 +125,101 @@
   const metric = by("metric");
   const options = () => {
     const held = data.metrics.map((one, at) => [one.title, at])
-      .filter(([, at]) => data.subjects.some((one) => one.values.length && one.values[at] !== null));
-    const worst = data.subjects.some((one) => one.severity);
+      .filter(([, at]) => data.metrics[at].mapped);
+    const told = data.subjects.some((one) => one.severity || one.unchecked);
     const severity = ["worst finding", -1];
-    return worst || !held.length ? [severity, ...held] : [...held, severity];
+    return told || !held.length ? [severity, ...held] : [...held, severity];
   };
+  const grade = (one) => (!one.unchecked || one.severity > 1 ? RANKS[one.severity] : UNKNOWN);
   const cells = (at) => {
     const found = new Map();
     const bad = (one) => {
-      if (at < 0) return one.severity;
+      if (at < 0) return one.severity || (one.unchecked ? 0.5 : 0);
       const value = one.values[at];
       if (value === null || value === undefined) return -Infinity;
       return data.metrics[at].reverse ? -value : value;
     };
     data.subjects.forEach((one, index) => {
-      if (!one.layer) return;
-      const key = `${one.layer}\n${one.module}`;
-      const held = found.get(key);
-      if (held === undefined || bad(one) > bad(data.subjects[held.at])) {
-        found.set(key, { at: index, more: held ? held.more + 1 : 0 });
-      } else {
-        held.more += 1;
+      for (const layer of one.layers.length ? one.layers : [OUTSIDE]) {
+        const key = `${layer}\n${one.module}`;
+        const held = found.get(key);
+        if (held === undefined) {
+          found.set(key, { layer, at: index, more: 0 });
+        } else {
+          held.more += 1;
+          if (bad(one) > bad(data.subjects[held.at])) held.at = index;
+        }
       }
     });
-    return [...found.values()].map(({ at: index, more }) => {
+    return [...found.values()].map(({ layer, at: index, more }) => {
       const one = data.subjects[index];
-      const value = at < 0 ? RANKS[one.severity] : one.values[at];
+      const value = at < 0 ? grade(one) : one.values[at];
       return {
-        at: index, layer: one.layer, module: one.module, tensor: one.name,
-        value: value === undefined ? null : value, also: more ? `worst of ${more + 1}` : "one tensor",
+        at: index, layer, module: one.module, tensor: one.name,
+        value: value === undefined ? null : value,
+        also: more ? `worst of ${more + 1}` : "one tensor",
       };
     });
+  };
+  const narrowLegend = (orient) => (orient === "right" ? 1 : window.innerWidth < 740 ? 3 : 5);
+  const placeOf = (layer) => (layer === OUTSIDE ? -2 : layer === "all" ? -1 : Number(layer));
+  const fillOf = (at, values, title, orient) => {
+    if (at < 0) {
+      const graded = values.some((one) => one.value === UNKNOWN) ? [...RANKS, UNKNOWN] : RANKS;
+      const named = { [RANKS[0]]: "none", [UNKNOWN]: "unknown" };
+      return { field: "value", type: "nominal", title, legend: { orient, columns: narrowLegend(orient) },
+        scale: { domain: graded, range: graded.map((word) => ink(`${named[word] || word}-fill`)) } };
+    }
+    const { form, most, reverse } = data.metrics[at];
+    const ramp = paper ? [color("paper-low"), color("paper-high")] : [color("low"), color("high")];
+    return { field: "value", type: "quantitative", title, legend: { orient, format: form, gradientLength: 120 },
+      scale: {
+        range: reverse ? ramp.reverse() : ramp,
+        domain: [0, Math.max(most, ...values.map((one) => (one.value === null ? 0 : one.value)))],
+      } };
   };
   const drawMap = async () => {
     if (!metric) return;
     const at = Number(metric.value);
-    const values = cells(at);
-    const layers = [...new Set(values.map((one) => one.layer))]
-      .sort((one, two) => Number(one) - Number(two));
-    const modules = [...new Set(values.map((one) => one.module))].slice(0, 80);
+    const every = cells(at);
+    const some = (key, most, order) => {
+      const found = [...new Set(every.map((one) => one[key]))];
+      return order ? found.sort(order).slice(0, most) : found.slice(0, most);
+    };
+    const layers = some("layer", MOST.layers, (one, two) => placeOf(one) - placeOf(two) || 0);
+    const modules = some("module", MOST.modules);
+    const inside = [new Set(layers), new Set(modules)];
+    const values = every.filter((one) => inside[0].has(one.layer) && inside[1].has(one.module));
+    const rows = new Map(modules.map((name, row) => [name, row]));
+    for (const one of values) one.row = rows.get(one.module);  // names stay out of expressions
+    const note = [];
+    if (values.length < every.length) note.push(`${every.length - values.length} more are in the table`);
+    if (layers.includes(OUTSIDE)) note.push(`column ${OUTSIDE}: outside of layers`);
+    by("map-note").textContent = note.join("; ");
+    by("map-note").hidden = !note.length;
     const room = Math.max(240, by("map").clientWidth - 330);
     const step = Math.max(14, Math.min(30, Math.floor(room / layers.length)));
+    const narrow = window.innerWidth < 740;
+    const orient = narrow || step * layers.length > room ? "top" : "right";
     const title = at < 0 ? "worst finding" : data.metrics[at].title;
     const form = at < 0 ? undefined : data.metrics[at].form;
     const gaps = { paddingInner: 0.1 };
-    const orient = window.innerWidth < 740 ? "top" : "right";
-    const ramp = [color("low"), color("high")];
-    const fill = at < 0
-      ? { field: "value", type: "nominal", title, legend: { orient },
-        scale: { domain: RANKS, range: RANKS.map((rank) => color(`${rank}-fill`)) } }
-      : { field: "value", type: "quantitative", title, legend: { orient, format: form, gradientLength: 120 },
-        scale: {
-          range: data.metrics[at].reverse ? ramp.reverse() : ramp,
-          domain: [0, Math.max(data.metrics[at].most,
-            ...values.map((one) => (one.value === null ? 0 : one.value)))],
-        } };
     const result = await draw(by("map"), {
       description: `Layers by modules, coloured by ${title}`,
-      data: { values: values.filter((one) => modules.includes(one.module)) },
-      params: [{ name: "picked", value: picked }],
+      data: { values },
+      params: [{ name: "picked", value: picked }, { name: "modules", value: modules }],
       width: { step }, height: { step: 22 },
-      mark: { type: "rect", cursor: "pointer", strokeWidth: 2 },
+      mark: { type: "rect", cursor: "pointer", strokeWidth: 2, invalid: null },
       encoding: {
         x: { field: "layer", type: "ordinal", sort: layers, title: "layer", scale: gaps,
           axis: { labelAngle: 0, labelOverlap: "greedy", labelSeparation: 4, grid: false } },
-        y: { field: "module", type: "ordinal", sort: modules, title: null, scale: gaps,
-          axis: { labelLimit: 230, grid: false } },
-        color: { condition: { test: "datum.value === null", value: color("panel") }, ...fill },
-        stroke: { condition: { test: "datum.at === picked", value: color("text") },
-          value: null },
+        y: { field: "row", type: "ordinal", title: null, scale: gaps,
+          axis: { labelExpr: "modules[datum.value]", labelLimit: narrow ? 130 : 230, grid: false } },
+        color: { condition: { test: "datum.value === null", value: ink("panel") }, ...fillOf(at, values, title, orient) },
+        stroke: { condition: [{ test: "datum.at === picked", value: ink("text") },
+          { test: `datum.value === '${UNKNOWN}'`, value: ink("line") }], value: null },
         tooltip: [
-          { field: "tensor", type: "nominal" },
+          { field: "tensor", type: "nominal" }, { field: "layer", type: "nominal" },
           at < 0 ? { field: "value", type: "nominal", title }
             : { field: "value", type: "quantitative", title, format: form },
           { field: "also", type: "nominal", title: "of this cell" },
@@ -191,75 +229,11 @@
     if (mapView) mapView.finalize();
     mapView = result.view;
     mapView.addEventListener("click", (event, item) => {
-      if (item && item.datum && item.datum.at !== undefined) pick(item.datum.at, false);
+      if (item && item.datum && item.datum.at !== undefined) pick(item.datum.at, "near");
     });
   };
 
-  const count = (value) => value.toLocaleString("en");
-  const specs = {
-    profile: (one) => ({
-      note: one.per > 1
-        ? `${count(one.channels)} rows, ${one.per} to a bar: their mean, and behind it the largest`
-        : `${count(one.channels)} rows`,
-      spec: {
-        data: { values: one.mean.map((mean, at) => ({
-          from: at * one.per, to: Math.min(one.channels, (at + 1) * one.per), mean, most: one.most[at],
-        })) },
-        encoding: {
-          x: { field: "from", type: "quantitative", title: "row (output channel)",
-            scale: { domain: [0, one.channels], nice: false }, axis: { format: "~d", grid: false, tickCount: 8 } },
-          x2: { field: "to" },
-          tooltip: [{ field: "from", type: "quantitative", title: "from row" },
-            { field: "mean", type: "quantitative" }, { field: "most", type: "quantitative", title: "largest" }],
-        },
-        layer: ["most", "mean"].map((field) => ({
-          mark: { type: "bar", color: color(field === "most" ? "bar-most" : "bar"), binSpacing: 0 },
-          encoding: {
-            y: { field, type: "quantitative", title: null, axis: { format: ".2~g", tickCount: 4 } },
-            y2: { datum: 0 },
-          },
-        })),
-      },
-    }),
-    histogram: (one) => {
-      const unit = one.unit === "step" ? "steps" : "multiples of its RMS";
-      const beyond = one.below + one.above;
-      const reach = -one.from;
-      const rows = `${count(one.rows)} ${one.rows === 1 ? "row" : "rows"}`;
-      return {
-        note: `${rows} looked at; ${count(one.below)} below ${-reach}, ${count(one.above)} ` +
-          `at ${reach} or above${beyond ? "" : ": none beyond"}`,
-        spec: {
-          data: { values: one.counts.map((seen, at) => ({
-            from: one.from + at * one.width, to: one.from + (at + 1) * one.width, seen,
-          })) },
-          mark: { type: "bar", color: color("bar"), binSpacing: 1 },
-          encoding: {
-            x: { field: "from", type: "quantitative", title: `error in ${unit}`,
-              scale: { domain: [one.from, reach], nice: false }, axis: { grid: false } },
-            x2: { field: "to" },
-            y: { field: "seen", type: "quantitative", title: null, axis: { format: "~s", tickCount: 4 } },
-            y2: { datum: 0 },
-            tooltip: [{ field: "from", type: "quantitative" }, { field: "to", type: "quantitative" },
-              { field: "seen", type: "quantitative", title: "errors", format: "," }],
-          },
-        },
-      };
-    },
-    bars: (one) => ({
-      note: "",
-      spec: {
-        data: { values: one.bars.map(([code, seen]) => ({ code, seen })) },
-        mark: { type: "bar", color: color("bar") },
-        encoding: {
-          x: { field: "code", type: "ordinal", title: one.x, sort: null,
-            axis: { labelAngle: 0, labelOverlap: true } },
-          y: { field: "seen", type: "quantitative", title: null, axis: { format: "~s", tickCount: 4 } },
-          tooltip: [{ field: "code", type: "ordinal" }, { field: "seen", type: "quantitative", format: "," }],
-        },
-      },
-    }),
-  };
+  const specs = chartSpecs(ink);
   let views = [];
   const drawCharts = async () => {
     for (const view of views) view.finalize();
@@ -289,6 +263,53 @@
     }
   };
 
+  // What is said of one tensor.
+  const findingRows = new Map([...document.querySelectorAll("#finding-rows tbody tr")]
+    .map((row) => [Number(row.dataset.finding), row]));
+  const aboutFindings = (one) => {
+    const list = by("detail-findings");
+    const found = one.findings || [];
+    const lines = found.filter((index) => findingRows.has(index)).map((index) => {
+      const { cells: parts } = findingRows.get(index);
+      const line = make("li");
+      line.append(parts[0].firstElementChild.cloneNode(true), " ",
+        make("b", parts[1].children[0].textContent), " ",
+        make("span", parts[1].children[1].textContent, "quiet"),
+        ...[...parts[3].children].map((each) => each.cloneNode(true)));
+      return line;
+    });
+    const rest = (one.more || 0) + found.length - lines.length;
+    if (rest) lines.push(make("li", `and ${count(rest)} more`, "quiet"));
+    list.replaceChildren(...lines);
+    list.hidden = !lines.length;
+  };
+  const aboutNumbers = (row, one) => {
+    const heads = row.closest("table").tHead.rows[0].cells;
+    const pair = (label, value) => {
+      const line = make("div");
+      line.append(make("dt", label), make("dd", value));
+      return line;
+    };
+    by("tiles").replaceChildren(...[...row.cells]
+      .filter((cell) => cell.classList.contains("metric") && cell.dataset.key)
+      .map((cell) => pair(heads[cell.cellIndex].textContent, cell.textContent)));
+    const groups = new Map();
+    for (const [at, value] of one.numbers || []) {
+      const [, head, label] = /^(?:(.*?): )?(.*)$/.exec(data.labels[at]);
+      const key = head || "";
+      if (!groups.has(key)) groups.set(key, []);
+      groups.get(key).push(pair(label, value));
+    }
+    const parts = [];
+    for (const [head, lines] of groups) {
+      if (head) parts.push(make("h3", head));
+      const list = make("dl", undefined, "numbers");
+      list.append(...lines);
+      parts.push(list);
+    }
+    by("numbers").replaceChildren(...parts);
+    by("more").hidden = !parts.length;
+  };
   const pick = async (at, scroll) => {
     const one = data.subjects[at];
     if (!one) return;
@@ -299,21 +320,20 @@
     const row = document.querySelector(`#subject-rows tr[data-at="${at}"]`);
     for (const other of document.querySelectorAll("tr.picked")) other.classList.remove("picked");
     row.classList.add("picked");
-    const about = [row.cells[1].textContent, row.cells[2].textContent];
-    if (one.severity) about.push(`worst finding: ${RANKS[one.severity]}`);
+    const about = [row.cells[1].textContent, row.cells[2].textContent, grade(one)];
     if (!one.numbers) about.push("its numbers are in the JSON report: only the worst have them here");
     by("detail-about").textContent = about.join(", ");
-    by("numbers").replaceChildren(...(one.numbers || []).map(([label, value]) => {
-      const line = make("div");
-      line.append(make("dt", data.labels[label]), make("dd", value));
-      return line;
-    }));
+    aboutFindings(one);
+    by("detail-said").textContent = one.said || "";
+    by("detail-said").hidden = !one.said || !by("detail-findings").hidden;
+    aboutNumbers(row, one);
     if (mapView) mapView.signal("picked", at).runAsync();
     await drawCharts();
-    if (scroll) {
+    const top = detail.getBoundingClientRect().top;
+    if (scroll === true || (scroll === "near" && (top < 0 || top > window.innerHeight - 160))) {
       detail.scrollIntoView({ block: "start" });
-      by("detail-name").focus({ preventScroll: true });
     }
+    if (scroll === true) by("detail-name").focus({ preventScroll: true });
     root.dataset.picked = String(at);
   };
   document.addEventListener("click", (event) => {
@@ -337,10 +357,13 @@
     const next = themes[(themes.indexOf(now) + 1) % themes.length];
     show(next);
     try { localStorage.setItem("qassay-theme", next); } catch { /* a page from disk may keep nothing */ }
-    await redraw();
+    await drawMap();
   });
   show(themes.includes(remembered()) ? remembered() : "system");
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawMap);
+  for (const [name, printing] of [["beforeprint", true], ["afterprint", false]]) {
+    window.addEventListener(name, () => { paper = printing; drawMap(); });
+  }
   let waiting = 0;
   let width = window.innerWidth;
   window.addEventListener("resize", () => {
@@ -363,8 +386,11 @@
     }
     if (data.subjects.length) {
       const order = data.subjects.map((one, at) => at).filter((at) => data.subjects[at].numbers);
-      const rank = (at) => [data.subjects[at].severity, data.subjects[at].values[0] || 0];
-      order.sort((one, two) => rank(two)[0] - rank(one)[0] || rank(two)[1] - rank(one)[1]);
+      const rank = ({ severity, charts, values }) => [severity, charts.length > 0, values[0] || 0];
+      order.sort((one, two) => {
+        const [first, second] = [rank(data.subjects[one]), rank(data.subjects[two])];
+        return second[0] - first[0] || second[1] - first[1] || second[2] - first[2];
+      });
       await pick(order[0], false);
     }
     root.dataset.ready = "1";
