@@ -120,7 +120,7 @@ def _table(what: DumpComparison) -> Table:
         *(Column(each, right=True) for each in titles),
     )
     rows = tuple((safe(pair.name, 60), pair.relation, *_cells(pair)) for pair in what.pairs)
-    return Table("Tensors, in order", columns, rows, shown=_ROWS)
+    return Table("Tensors, in order", columns, rows, shown=_ROWS, listed=True)
 
 
 def _cells(pair: TensorPair) -> tuple[str, ...]:
