@@ -30,6 +30,8 @@ from qassay.compare.weights import (
 )
 from qassay.core.container import Container
 from qassay.core.errors import InputError
+from qassay.core.text import safe
+from qassay.encodings.registry import for_stored_type
 
 _PEEK = 8
 """Rows by which weights are told apart when another one's are looked for."""
@@ -56,9 +58,10 @@ def compare_containers(a: Container, b: Container, progress: Progress | None = N
     found = Comparison((a.path, b.path), metadata=metadata_differences(a, b))
     context = Context(one.gguf != two.gguf, heads_of(a, b))
     known = Known(one, two)
+    broken = (_not_whole(a), _not_whole(b))
     for match in matches(one, two):
         if match.a is None or match.b is None:
-            _alone(found, match, one, two)
+            _alone(found, match, one, two, broken)
             continue
         pair = compare_entries(match, context, known)
         found.pairs.append(pair)
@@ -68,7 +71,23 @@ def compare_containers(a: Container, b: Container, progress: Progress | None = N
     return found
 
 
-def _alone(found: Comparison, match: Match, one: Entries, two: Entries) -> None:
+def _not_whole(container: Container) -> str:
+    """Return why a tensor that a container lacks may only not have been read; "" where it may not.
+
+    A shard that is missing or a header that breaks off takes tensors along: they are not lost from
+    the model, and nothing is known of them.
+    """
+    if not container.skipped:
+        return ""
+    lost = container.skipped[0]
+    return (
+        f"{container.path} was not read whole, and may hold it ({safe(lost.name)}: {lost.reason})"
+    )
+
+
+def _alone(
+    found: Comparison, match: Match, one: Entries, two: Entries, broken: tuple[str, str]
+) -> None:
     entry, side, lacking = (match.a, 0, two) if match.b is None else (match.b, 1, one)
     assert entry is not None  # noqa: S101 - one of both is there
     path, tensor = place_of(entry)
@@ -78,6 +97,7 @@ def _alone(found: Comparison, match: Match, one: Entries, two: Entries) -> None:
     reason = entry.reason if isinstance(entry, Unread) else ""
     if not reason and match.name not in lacking.by_name:
         reason = lacking.unread.get(names.split(match.name)[0], "")
+    reason = reason or broken[1 - side]
     if not reason:
         found.alone.append(Alone(tensor, path, side, label_of(entry)))
         return
@@ -102,6 +122,9 @@ def compare_entries(match: Match, context: Context, known: Known) -> Pair:
         a.stored.shape if isinstance(a, Unread) else a.shape,
         nbytes=_nbytes(a) + _nbytes(b),
     )
+    if _is_empty(a) and _is_empty(b):
+        _compare_empty(a, b, pair)
+        return pair
     reason = _incomparable(a, b)
     if not reason:
         try:
@@ -115,6 +138,24 @@ def compare_entries(match: Match, context: Context, known: Known) -> Pair:
     return pair
 
 
+def _is_empty(entry: Entry) -> bool:
+    """Tell whether an entry is a sound tensor that has an axis of 0."""
+    return (
+        isinstance(entry, Unread)
+        and entry.stored.readable
+        and not entry.stored.size
+        and not entry.stored.part_of
+        and for_stored_type(entry.stored.type) is not None
+    )
+
+
+def _compare_empty(a: Entry, b: Entry, pair: Pair) -> None:
+    assert isinstance(a, Unread)  # noqa: S101 - the caller looked
+    assert isinstance(b, Unread)  # noqa: S101
+    if a.stored.shape != b.stored.shape:
+        _other_shape(pair, a.stored.shape, b.stored.shape)
+
+
 def _compare(a: Entry, b: Entry, pair: Pair, context: Context, known: Known) -> None:
     """Fill in what became of two entries of one kind."""
     q_or_k = any(part in pair.name for part in _ROTATED)
@@ -122,7 +163,7 @@ def _compare(a: Entry, b: Entry, pair: Pair, context: Context, known: Known) -> 
         _compare_cost(a, b, pair, context, known, q_or_k=q_or_k)
     elif not isinstance(a, Plain) or not isinstance(b, Plain):
         _compare_weights(a, b, pair, context, known, q_or_k=q_or_k)  # type: ignore[arg-type]
-    elif _squeezed(a.shape) != _squeezed(b.shape):
+    elif not _same_shape(a.shape, b.shape):
         _other_shape(pair, a.shape, b.shape)
     else:
         heads = context.heads if q_or_k and context.converted else ()
@@ -139,7 +180,7 @@ def _compare_cost(
     plain, weight = (a, b) if isinstance(a, Plain) else (b, a)
     assert isinstance(plain, Plain)  # noqa: S101 - one of both is
     assert not isinstance(weight, (Plain, Unread))  # noqa: S101
-    if _squeezed(plain.shape) != _squeezed(weight.shape):
+    if not _same_shape(plain.shape, weight.shape):
         _other_shape(pair, a.shape, b.shape)  # type: ignore[union-attr]
         return
     if plain is b:
@@ -173,6 +214,14 @@ def _incomparable(a: Entry, b: Entry) -> str:
     return ""
 
 
+def _same_shape(one: tuple[int, ...], two: tuple[int, ...]) -> bool:
+    """Tell whether two shapes are one but for axes of 1 that one of them leaves out.
+
+    `[N, 1]` and `[1, N]` are not: a runtime that multiplies by them does different things.
+    """
+    return one == two or (len(one) != len(two) and _squeezed(one) == _squeezed(two))
+
+
 def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(dim for dim in shape if dim != 1)
 
@@ -185,7 +234,7 @@ def _other_shape(pair: Pair, one: tuple[int, ...], two: tuple[int, ...]) -> None
 def _compare_weights(
     a: Weight, b: Weight, pair: Pair, context: Context, known: Known, *, q_or_k: bool
 ) -> None:
-    if a.shape != b.shape and _squeezed(a.shape) != _squeezed(b.shape):
+    if not _same_shape(a.shape, b.shape):
         _other_shape(pair, a.shape, b.shape)
         return
     sides = Sides.of(a, b)
