@@ -30,6 +30,7 @@ from qassay.rules.diagnosing import worded
 from qassay.rules.registry import NAMED_BY_DIAGNOSES, rule
 from qassay.run.diagnose_arrays import Array, as_floats, read_arrays
 from qassay.run.diagnose_weights import Weights, open_weights
+from qassay.run.mistakes import signs
 from qassay.run.options import CheckOptions
 from qassay.runtimes.sophgo.arithmetic import Computed, Model, model_of, multiply
 from qassay.runtimes.sophgo.named import Aimed
@@ -102,7 +103,8 @@ def diagnose(
         InputError: A file cannot be read.
         UsageError: The files do not belong together, or it is not clear which arrays are meant.
     """
-    inputs, outputs = read_arrays(asked.inputs), read_arrays(asked.device)
+    inputs = read_arrays(asked.inputs, asked.input_name)
+    outputs = read_arrays(asked.device, asked.output_name)
     weights = open_weights(
         asked.weights,
         asked.layer,
@@ -129,7 +131,9 @@ def diagnose(
     for name, x, y in pairs(inputs, outputs, true.k, true.n, asked):
         problem = Problem(true, x, y, _models(weights, computed), _lanes(asked.on),
                           weights.others, asked.pairs, tell)  # fmt: skip
-        done.outcomes.append(_outcome(name, problem, reference, weights))
+        outcome = _outcome(name, problem, reference, weights)
+        done.outcomes.append(outcome)
+        done.notes += _signs(outcome, problem, outputs.get(name))
     result = DiagnoseResult(done, nbytes=(weights.nbytes, _size(asked.device)),
                             formats=(weights.format, _format(asked.device)))  # fmt: skip
     _judge(result, options or CheckOptions())
@@ -174,6 +178,17 @@ def _outcome(name: str, problem: Problem, reference: _Reference, weights: Weight
             if len(parted) > 1
         ),
     )
+
+
+def _signs(outcome: Outcome, problem: Problem, stored: Array | None) -> list[str]:
+    """Return what an output that nothing explains looks like."""
+    if outcome.told.verdict not in (Verdict.UNEXPLAINED, Verdict.PART):
+        return []
+    true = problem.true
+    quantized = multiply(problem.x, true.weight(), true.bias, model=problem.models[0])
+    dtype = None if stored is None else stored.dtype
+    found = signs(quantized, problem.y[:, : true.n], dtype)
+    return [f"{safe(outcome.name, 80)}: {each}" for each in found]
 
 
 class _Reference:
@@ -267,8 +282,8 @@ def pairs(
 
 def _only(chosen: Mapping[str, Array], outputs: Mapping[str, Array], rows: int, n: int) -> str:
     if not chosen:
-        raise UsageError("no outputs of this weight", expected=f"{rows} x {n} numbers",
-                         found=_listed(outputs))  # fmt: skip
+        raise UsageError("no outputs of this weight", expected=f"[..., {rows}, {n}]",
+                         found=_listed(outputs), hint=_advice(outputs, rows, n))  # fmt: skip
     first, *rest = chosen
     for other in rest:
         if not np.array_equal(np.ravel(chosen[first]), np.ravel(chosen[other]), equal_nan=True):
@@ -282,9 +297,27 @@ def _fits(y: Array, rows: int, n: int) -> bool:
     if not y.ndim or not rows:
         return False
     width = y.size // rows
-    return y.size == rows * width and (
-        width == n or (y.shape[-1] == width and n < width <= 2 * n + 256)
-    )
+    if y.size != rows * width:
+        return False
+    # A flat dump has the order of rows; of any other, the last axis holds the channels.
+    axes = [axis for axis in y.shape if axis != 1] or [1]
+    if width == n:
+        return len(axes) == 1 or n in (axes[-1], y.shape[-1])
+    return y.shape[-1] == width and n < width <= 2 * n + 256
+
+
+def _advice(outputs: Mapping[str, Array], rows: int, n: int) -> str | None:
+    """Return what may have gone wrong with outputs of which none fits."""
+    for array in outputs.values():
+        axes = [axis for axis in array.shape if axis != 1]
+        if len(axes) > 1 and axes[-1] != n and n in axes[:-1] and array.size == rows * n:
+            return f"transpose it: the last axis has to be that of the {n} output channels"
+        if axes and axes[-1] == n and array.size % n == 0:
+            return (f"the inputs have {rows} rows and the outputs {array.size // n}: give the ones"
+                    " that belong to each other")  # fmt: skip
+        if axes and array.size == rows * axes[-1]:
+            return f"is this the output of another layer? It has {axes[-1]} channels"
+    return None
 
 
 def _rows(name: str, x: Array, y: Array, k: int, n: int) -> tuple[Floats, Floats]:
@@ -294,6 +327,7 @@ def _rows(name: str, x: Array, y: Array, k: int, n: int) -> tuple[Floats, Floats
             f"{safe(name, 80)}: inputs and outputs do not belong together",
             expected=f"{rows} rows of {n} outputs",
             found=str(list(y.shape)),
+            hint=_advice({name: y}, rows, n),
         )
     return as_floats(x, name).reshape(rows, k), as_floats(y, name).reshape(rows, -1)
 

@@ -20,6 +20,7 @@ from qassay.encodings.base import BlockEncoding
 from qassay.encodings.layers import Layer
 from qassay.encodings.registry import assembled, for_stored_type, open_with_encodings
 from qassay.run.diagnose_arrays import as_floats, read_arrays
+from qassay.run.near import near
 from qassay.runtimes.sophgo.chips import Branch, behaviour
 from qassay.runtimes.sophgo.layout import Reordered, restore
 from qassay.runtimes.sophgo.mlir import MatMulRecord, MlirModule, read_mlir
@@ -95,6 +96,8 @@ def open_weights(
         found = _mlir(path, layer)
     else:
         found = _model(path, layer)
+    if layer is not None and found.format == "npz":
+        found.notes.append(f"{found.path} holds one Linear: {safe(layer, 80)} was not looked for")
     n, k = found.setup.n, found.setup.k
     if n * k > MOST_WEIGHTS or not n * k:
         raise UsageError("no weight that can be diagnosed", path=found.path,
@@ -157,13 +160,13 @@ def _mlir(path: Path, layer: str | None) -> Weights:
     shown = display_name(path)
     chosen = [one for one in module.linears if layer is None or one.name == layer]
     if len(chosen) != 1:
-        names = ", ".join(safe(one.name, 60) for one in module.linears[:8])
+        names = near(layer, [one.name for one in module.linears])
         raise UsageError(
-            "which layer?" if chosen else "there is no such Linear",
+            "which layer?" if chosen or layer is None else "there is no such Linear",
             path=shown,
             expected=f"one of {names}" if names else "an A16MatMul or a MatMul",
             found=safe(layer or f"{len(chosen)} Linears", 80),
-            hint="name it with --layer",
+            hint="name one of them",
         )
     record = chosen[0]
     with weights_of(module, path.parent) as file:
@@ -226,9 +229,8 @@ def _model(path: Path, layer: str | None) -> Weights:
             raise UsageError(
                 "which layer?" if wanted is None else f"there is no layer {safe(wanted, 80)}",
                 path=container.path,
-                expected=", ".join(safe(name, 60) for name in names[:6])
-                + (", ..." * (len(names) > 6)),
-                hint="name it with --layer; `qassay inspect` lists them",
+                expected=near(wanted, names) or "a Linear",
+                hint="name one of them; `qassay inspect` lists them all",
             )
         biases = {one.name: one for one in container.tensors if one.name.endswith(".bias")}
         if wanted in layers:
