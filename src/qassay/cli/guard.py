@@ -31,6 +31,9 @@ def protect(
     Raises:
         UsageError: It is one.
     """
+    if output.is_dir():  # `""`, most often an unset variable, is this folder
+        raise UsageError(f"the {what} cannot be written over a folder", path=safe(str(output)),
+                         hint=f"name a file with {option}")  # fmt: skip
     refusal = partial(_refusal, output, what, option)
     for named in _named(context):
         path = Path(named)
@@ -96,7 +99,10 @@ def _inside(output: Path, folder: Path) -> bool:
 
 
 def _holds_a_model(path: Path) -> bool:
-    """Tell whether there is a file that begins as GGUF or safetensors files do."""
+    """Tell whether there is a file that begins as files of weights or of arrays do.
+
+    GGUF, safetensors, npy and npz: a `.mlir` stands for the npz beside it, for one.
+    """
     try:
         if not path.is_file():
             return False
@@ -104,7 +110,7 @@ def _holds_a_model(path: Path) -> bool:
             head = file.read(9)
     except (OSError, ValueError):
         return False
-    if head[:4] in (b"GGUF", b"FUGG"):
+    if head[:4] in (b"GGUF", b"FUGG", b"PK\x03\x04") or head[:6] == b"\x93NUMPY":
         return True
     from qassay.containers.safetensors import LARGEST_HEADER  # noqa: PLC0415 - imports NumPy
 

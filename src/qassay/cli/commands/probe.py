@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -14,6 +15,12 @@ from qassay.cli.paths import ModelPath
 def _new_file(ctx: click.Context, param: click.Parameter, given: Path) -> Path:  # noqa: ARG001
     protect(given, ctx, what="inputs", option="-o")
     return given
+
+
+def _is_one_of_both(report: Path, inputs: Path) -> bool:
+    """Tell whether the report would lie where the inputs or their page will."""
+    both = (inputs, inputs.with_suffix(".md")) if inputs.name else ()
+    return any(os.path.realpath(report) == os.path.realpath(one) for one in both)
 
 
 @click.command()
@@ -57,12 +64,17 @@ def command(
     diagnose`.
     """
     from qassay.cli import emit  # noqa: PLC0415 - imports NumPy
-    from qassay.core.errors import InputError  # noqa: PLC0415
+    from qassay.core.errors import InputError, UsageError  # noqa: PLC0415
+    from qassay.core.text import safe  # noqa: PLC0415
     from qassay.report.document import unreadable  # noqa: PLC0415
     from qassay.report.of_probe import report_of  # noqa: PLC0415
     from qassay.run.probe import write_probes  # noqa: PLC0415
     from qassay.runtimes.sophgo.named import aimed_at  # noqa: PLC0415
 
+    if output.file is not None and _is_one_of_both(output.file, destination):
+        raise UsageError("the report would replace the inputs or their page",
+                         path=safe(str(output.file)),
+                         hint="name another file with --output-file")  # fmt: skip
     try:
         done = write_probes(
             Path(model),
