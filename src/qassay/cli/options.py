@@ -298,6 +298,10 @@ def _make_work(jobs: int | None, stats: str, no_progress: bool) -> dict[str, Any
     return {"work": Work(jobs, stats == "full", not no_progress)}
 
 
+progress_option = click.option(
+    "--no-progress", is_flag=True, envvar="QASSAY_NO_PROGRESS", help="Show no progress bar."
+)
+
 work_options = _group(
     [
         click.option(
@@ -316,12 +320,7 @@ work_options = _group(
             help="default counts the codes of the first 1024 blocks of each tensor. full counts "
             "those of all blocks, shows a table of them, and puts the counts into the JSON report.",
         ),
-        click.option(
-            "--no-progress",
-            is_flag=True,
-            envvar="QASSAY_NO_PROGRESS",
-            help="Show no progress bar.",
-        ),
+        progress_option,
     ],
     _make_work,
 )

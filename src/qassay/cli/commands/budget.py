@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qassay.cli.options import Output, config_option, output_options, split_codes
+from qassay.cli.options import Output, config_option, output_options, progress_option, split_codes
 from qassay.cli.paths import ModelPath
 
 if TYPE_CHECKING:
@@ -107,9 +107,7 @@ def _groups(
     is_flag=True,
     help="Quantize the float weights of MODEL with each and tell the error.",
 )
-@click.option(
-    "--no-progress", is_flag=True, envvar="QASSAY_NO_PROGRESS", help="Show no progress bar."
-)
+@progress_option
 @output_options
 @config_option
 def command(

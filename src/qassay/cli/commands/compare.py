@@ -12,6 +12,7 @@ from qassay.cli.options import (
     RuleChoice,
     config_option,
     output_options,
+    progress_option,
     rule_options,
     severities,
     verdict_options,
@@ -24,9 +25,7 @@ from qassay.cli.paths import ModelPath
 @click.argument("other", metavar="OTHER", type=ModelPath())
 @rule_options
 @verdict_options
-@click.option(
-    "--no-progress", is_flag=True, envvar="QASSAY_NO_PROGRESS", help="Show no progress bar."
-)
+@progress_option
 @output_options
 @config_option
 def command(

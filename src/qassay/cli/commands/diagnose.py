@@ -13,6 +13,7 @@ from qassay.cli.options import (
     RuleChoice,
     config_option,
     output_options,
+    progress_option,
     rule_options,
     severities,
     verdict_options,
@@ -78,9 +79,7 @@ if TYPE_CHECKING:
 @click.option("--no-pairs", is_flag=True, help="Try no two faults at once.")
 @rule_options
 @verdict_options
-@click.option(
-    "--no-progress", is_flag=True, envvar="QASSAY_NO_PROGRESS", help="Show no progress bar."
-)
+@progress_option
 @output_options
 @config_option
 def command(
@@ -117,8 +116,10 @@ def command(
         ignore=known_codes(choice.ignore, known, *choice.ignore_from),
         severities={code: Severity.parse(word) for code, word in severities().items()},
     )
+    of_dumps = given["weights"] is None or given["inputs"] is None
+    _refuse_nothing(options, of_dumps=of_dumps)
     try:
-        if given["weights"] is None or given["inputs"] is None:
+        if of_dumps:
             shown = not no_progress and output.verbosity >= 0
             report = _of_dumps(given, Path(device), options, shown=shown)
         else:
@@ -127,6 +128,21 @@ def command(
         report = unreadable("diagnose", error.path or device, error)
     emit.emit(report, output)
     return report.exit_code(judgement.fail_on, allow_incomplete=judgement.allow_incomplete)
+
+
+def _refuse_nothing(options: CheckOptions, *, of_dumps: bool) -> None:
+    """Refuse rules of which none is about outputs: nothing would be found, and read as clean."""
+    from qassay.core.errors import UsageError  # noqa: PLC0415
+    from qassay.rules.dumping import CODES  # noqa: PLC0415
+    from qassay.rules.registry import NAMED_BY_DIAGNOSES  # noqa: PLC0415
+
+    asked = CODES if of_dumps else NAMED_BY_DIAGNOSES
+    if not any(map(options.runs, asked)):
+        raise UsageError(
+            "nothing would be diagnosed: no rule is left",
+            expected=f"at least one of {', '.join(asked)}",
+            hint="select other rules, or ignore fewer",
+        )
 
 
 def _of_dumps(given: dict[str, Any], device: Path, options: CheckOptions, *, shown: bool) -> Report:

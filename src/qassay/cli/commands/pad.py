@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qassay.cli.options import Output, config_option, output_options, split_codes
+from qassay.cli.options import Output, config_option, output_options, progress_option, split_codes
 from qassay.cli.paths import ModelPath
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     help="Only layers whose names match one of these shell patterns, with commas between them "
     "('*.in_proj_[ab]'). May be repeated.",
 )
-@click.option(
-    "--no-progress", is_flag=True, envvar="QASSAY_NO_PROGRESS", help="Show no progress bar."
-)
+@progress_option
 @output_options
 @config_option
 def command(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qassay.cli.guard import protect
-from qassay.cli.options import Output, config_option, output_options
+from qassay.cli.options import Output, config_option, output_options, progress_option
 from qassay.cli.paths import ModelPath
 
 if TYPE_CHECKING:
@@ -64,9 +64,7 @@ def _plot(ctx: click.Context, param: click.Parameter, given: Path | None) -> Pat
     callback=_plot,
     help="Write the errors as a bar chart (PNG) to this file; needs matplotlib (qassay[plot]).",
 )
-@click.option(
-    "--no-progress", is_flag=True, envvar="QASSAY_NO_PROGRESS", help="Show no progress bar."
-)
+@progress_option
 @output_options
 @config_option
 def command(

@@ -10,28 +10,20 @@ import numpy.typing as npt
 from qassay.encodings.layers.base import Fit, Layer, LayerEncoding, Module, Part, Role
 from qassay.encodings.layers.canonical import Canonical
 from qassay.encodings.layers.claims import LayerClaim
-from qassay.encodings.layers.fitting import FLOATS, Dim, Fitting, floats_at, in_order, span
+from qassay.encodings.layers.fitting import (
+    FLOATS,
+    Dim,
+    Fitting,
+    fitting_of_words,
+    floats_at,
+    in_order,
+    span,
+)
 from qassay.encodings.layers.layout import CodeLayout, Form, Zeros
 from qassay.encodings.layers.words import AWQ_ORDER, pack, pack_awq, unpack, unpack_awq
 
 _AUTO_ROUND = ("auto_round:auto_awq", "auto_round:awq")
 _UNREAD = frozenset({"gemv_fast", "marlin", "exllama", "exllamav2", "llm-awq", "ipex", "bitblas"})
-
-
-def _begin(cls: type[LayerEncoding], module: Module, claim: LayerClaim) -> Fitting | Fit | None:
-    """Return a fitting where `qweight` is a matrix of words, else what there is to say."""
-    stored = module.tensors.get("qweight")
-    if stored is None:
-        return None
-    if not cls.claimed(claim) and not {"qzeros", "scales"} & set(module.tensors):
-        return None
-    fitting = Fitting(cls, module, claim, "qweight")
-    if stored.type.label != "I32" or len(stored.shape) != 2:
-        kind = f"{stored.type.name} of {len(stored.shape)} axes"
-        return fitting.unread(f"its qweight is {kind}, not a matrix of int32 words")
-    if 0 in stored.shape:
-        return fitting.unread("it holds no weights")
-    return fitting
 
 
 class awq(LayerEncoding, id="awq"):
@@ -69,7 +61,7 @@ class awq(LayerEncoding, id="awq"):
     @classmethod
     def fit(cls, module: Module, claim: LayerClaim) -> Fit | None:
         """Return how a module's tensors fit: `scales` is eight times as wide as the words."""
-        fitting = _begin(cls, module, claim)
+        fitting = fitting_of_words(cls, module, claim)
         if not isinstance(fitting, Fitting):
             return fitting
         columns, width = module.shape("qweight")
@@ -154,7 +146,7 @@ class awq_gemv(LayerEncoding, id="awq.gemv"):
         rows = {module.shape(part)[:1] for part in ("qweight", "qzeros", "scales")}
         if len(rows) != 1 and not cls.claimed(claim):
             return None
-        fitting = _begin(cls, module, claim)
+        fitting = fitting_of_words(cls, module, claim)
         if not isinstance(fitting, Fitting):
             return fitting
         count, words = module.shape("qweight")

@@ -22,6 +22,28 @@ Dim = int | str
 FLOATS = ("F16", "BF16", "F32")
 
 
+def disagreement(
+    encoding: type[LayerEncoding],
+    module: Module,
+    part: str,
+    blamed: StoredTensor,
+    message: str,
+    *,
+    expected: str | None,
+    found: str,
+) -> Defect:
+    """Return the Q103 for a part of a module that does not agree with a family."""
+    return Defect(
+        code="Q103",
+        message=message,
+        path=blamed.path,
+        tensor=blamed.name,
+        expected=expected,
+        found=found,
+        data={"layer": module.name, "part": part, "encoding": encoding.id},
+    )
+
+
 class Fitting:
     """Collects how far a module's tensors agree with a family, and where they do not.
 
@@ -93,18 +115,14 @@ class Fitting:
     def fault(self, part: str, message: str, expected: str, found: str) -> None:
         """Note a Q103."""
         self.defects.append(
-            Defect(
-                code="Q103",
-                message=message,
-                path=self._codes.path,
-                tensor=self._codes.name,
+            disagreement(
+                self.encoding,
+                self.module,
+                part,
+                self._codes,
+                message,
                 expected=expected or None,
                 found=found,
-                data={
-                    "layer": self.module.name,
-                    "part": part,
-                    "encoding": self.encoding.id,
-                },
             )
         )
 
@@ -136,6 +154,24 @@ class Fitting:
             **more,
         )
         return self.result(found)
+
+
+def fitting_of_words(
+    encoding: type[LayerEncoding], module: Module, claim: LayerClaim
+) -> Fitting | Fit | None:
+    """Return a fitting where `qweight` is a matrix of words, else what there is to say."""
+    stored = module.tensors.get("qweight")
+    if stored is None:
+        return None
+    if not encoding.claimed(claim) and not {"qzeros", "scales"} & set(module.tensors):
+        return None
+    fitting = Fitting(encoding, module, claim, "qweight")
+    if stored.type.label != "I32" or len(stored.shape) != 2:
+        kind = f"{stored.type.name} of {len(stored.shape)} axes"
+        return fitting.unread(f"its qweight is {kind}, not a matrix of int32 words")
+    if 0 in stored.shape:
+        return fitting.unread("it holds no weights")
+    return fitting
 
 
 def _agreement(parts: dict[str, StoredTensor], rows: int, columns: int, bits: int) -> str:

@@ -13,6 +13,7 @@ from qassay.core.container import Defect, StoredTensor
 from qassay.encodings.layers.base import Fit, Layer, LayerEncoding, Module, Part, Role
 from qassay.encodings.layers.canonical import Canonical
 from qassay.encodings.layers.claims import LayerClaim
+from qassay.encodings.layers.fitting import in_order
 from qassay.encodings.layers.layout import CodeLayout
 from qassay.encodings.layers.narrow import (
     E8M0_DTYPES,
@@ -20,7 +21,6 @@ from qassay.encodings.layers.narrow import (
     Parts,
     float8,
     float8_layout,
-    groups_of,
     is_mx_scale,
     matrix_of,
     packed_like,
@@ -167,7 +167,7 @@ class fp8(LayerEncoding, id="fp8"):
         return Canonical(
             codes=stored[start:stop],
             scales=stored_scales(layer, name, low, high),
-            groups=groups_of(layer),
+            groups=in_order(layer),
             row_groups=None if own else np.asarray(picked - low, np.int32),
             table=float8(str(layer.parts["weight"].type.label)),
         )

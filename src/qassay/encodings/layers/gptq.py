@@ -18,6 +18,7 @@ from qassay.encodings.layers.fitting import (
     Dim,
     Fitting,
     by_index,
+    fitting_of_words,
     floats_at,
     in_order,
     span,
@@ -73,19 +74,10 @@ class gptq(LayerEncoding, id="gptq"):
     @classmethod
     def fit(cls, module: Module, claim: LayerClaim) -> Fit | None:
         """Return how a module's tensors fit; bits follow from `qzeros` and `scales`."""
-        stored = module.tensors.get("qweight")
-        if stored is None:
-            return None
-        claimed = cls.claimed(claim)
-        if not claimed and "qzeros" not in module.tensors and "scales" not in module.tensors:
-            return None
-        fitting = Fitting(cls, module, claim, "qweight")
-        if stored.type.label != "I32" or len(stored.shape) != 2:
-            kind = f"{stored.type.name} of {len(stored.shape)} axes"
-            return fitting.unread(f"its qweight is {kind}, not a matrix of int32 words")
-        if 0 in stored.shape:
-            return fitting.unread("it holds no weights")
-        width, rows = stored.shape
+        fitting = fitting_of_words(cls, module, claim)
+        if not isinstance(fitting, Fitting):
+            return fitting
+        width, rows = module.shape("qweight")
         bits = _bits(module, rows, claim)
         if bits is None:
             cls._without_bits(fitting, rows)

@@ -11,6 +11,7 @@ from qassay.core.container import StoredTensor
 from qassay.encodings.layers.base import Fit, Layer, LayerEncoding, Module, Part, Role
 from qassay.encodings.layers.canonical import Canonical, Floats
 from qassay.encodings.layers.claims import LayerClaim
+from qassay.encodings.layers.fitting import in_order
 from qassay.encodings.layers.layout import CodeLayout
 from qassay.encodings.layers.narrow import (
     E8M0_DTYPES,
@@ -21,7 +22,6 @@ from qassay.encodings.layers.narrow import (
     e8m0,
     float8,
     float8_layout,
-    groups_of,
     is_mx_scale,
     matrix_of,
     packed_like,
@@ -89,7 +89,7 @@ class _MX_Layer(LayerEncoding):
         return Canonical(
             codes=unpack_pairs(stored) if layer.bits == 4 else stored,
             scales=np.asarray(e8m0()[exponents], np.float32),
-            groups=groups_of(layer),
+            groups=in_order(layer),
             table=table,
         )
 

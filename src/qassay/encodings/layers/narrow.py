@@ -15,6 +15,7 @@ from qassay.core.text import safe
 from qassay.encodings.base import PlainEncoding
 from qassay.encodings.layers.base import Fit, Layer, LayerEncoding, Module, Role
 from qassay.encodings.layers.canonical import Floats
+from qassay.encodings.layers.fitting import disagreement
 from qassay.encodings.layers.layout import CodeLayout, Form
 from qassay.encodings.plain import F8E4M3, F8E5M2
 from qassay.encodings.registry import for_stored_type
@@ -120,11 +121,6 @@ def rows_of(layer: Layer, start: int, stop: int | None) -> tuple[int, int]:
     return first, max(first, last)
 
 
-def groups_of(layer: Layer) -> npt.NDArray[np.int32]:
-    """Return the group of each column, int32 `[K]`, of groups that lie one after another."""
-    return np.asarray(np.arange(layer.columns) // layer.group, np.int32)
-
-
 def scalar_of_rows(values: Floats, layer: Layer, start: int, stop: int) -> Floats:
     """Return a scale of the whole tensor, or of each expert, for rows: `[1, 1]` or `[n, 1]`."""
     if values.size == 1:
@@ -193,17 +189,16 @@ class Parts:
     def _note(
         self, stored: StoredTensor, name: str, message: str, expected: str, found: str
     ) -> None:
-        family = self.encoding.id
+        told = f"{self.called} {message}, as a weight of {self.encoding.id}"
         self.defects.append(
-            Defect(
-                code="Q103",
-                message=f"{self.called} {message}, as a weight of {family}: expected {expected},"
-                f" found {found}",
-                path=stored.path,
-                tensor=stored.name,
+            disagreement(
+                self.encoding,
+                self.module,
+                name,
+                stored,
+                f"{told}: expected {expected}, found {found}",
                 expected=expected,
                 found=found,
-                data={"layer": self.module.name, "part": name, "encoding": family},
             )
         )
 

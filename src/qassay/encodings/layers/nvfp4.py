@@ -10,13 +10,13 @@ import numpy.typing as npt
 from qassay.encodings.layers.base import Fit, Layer, LayerEncoding, Module, Part, Role
 from qassay.encodings.layers.canonical import Canonical, Floats
 from qassay.encodings.layers.claims import LayerClaim
+from qassay.encodings.layers.fitting import in_order
 from qassay.encodings.layers.layout import CodeLayout
 from qassay.encodings.layers.narrow import (
     Parts,
     e2m1,
     e2m1_layout,
     float8,
-    groups_of,
     matrix_of,
     packed_like,
     rows_of,
@@ -114,7 +114,7 @@ class _NVFP4(LayerEncoding):
         return Canonical(
             codes=unpack_pairs(packed[start:stop]),
             scales=cls._combined(float8("F8_E4M3")[stored[start:stop]], overall),
-            groups=groups_of(layer),
+            groups=in_order(layer),
             table=e2m1(),
         )
 
