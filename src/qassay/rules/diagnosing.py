@@ -83,7 +83,16 @@ def causes(outcome: Outcome) -> Iterator[Cause]:
     yield from _not_finite(outcome)
     told = outcome.told
     verdict = told.verdict.value
-    if told.tail:
+    if told.tail and verdict == "unexplained":
+        # Of a tail behind numbers that nothing explains, nothing is known either.
+        yield Cause(
+            "Q607",
+            f"rows of {told.tail} output channels, and the first of them are not what the weights"
+            " give: not cropped, or the output of another layer",
+            Certainty.HINT,
+            {"channels": told.tail},
+        )
+    elif told.tail:
         yield Cause(
             "Q607",
             f"rows of {told.tail} output channels were not cropped; {told.tail_text}",

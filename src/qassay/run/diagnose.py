@@ -208,7 +208,12 @@ class _Reference:
             if arrays is not None and "weight" not in arrays:
                 self._outputs = arrays
                 return
-        floats = open_weights(path, layer, columns=weights.setup.k)
+        try:
+            floats = open_weights(path, layer, columns=weights.setup.k)
+        except UsageError as error:
+            error.message = f"--float: {error.message}"
+            error.hint = "name the layer with --float-layer, or leave --float out"
+            raise
         if floats.setup.codes.shape != weights.setup.codes.shape:
             raise UsageError(
                 "the float weights are of another shape",
@@ -259,10 +264,14 @@ def pairs(
     }  # fmt: skip
     outs = {name: array for name, array in outputs.items() if asked.output_name in (None, name)}
     if not ins or not outs:
+        name = asked.output_name if ins else asked.input_name
+        lost = name is not None and name not in (outputs if ins else inputs)
+        what = "outputs" if ins else "inputs of this weight"
         raise UsageError(
-            "no inputs of this weight" if not ins else "no such outputs",
-            expected=f"an array [..., {k}]" if not ins else asked.output_name,
+            f"no array is called {safe(name or '', 80)}" if lost else f"no {what}",
+            expected=f"an array [..., {n if ins else k}]",
             found=_listed(outputs if ins else inputs),
+            hint=None if ins or lost else "are these the inputs of another layer?",
         )
     shared = [name for name in ins if name in outs]
     if shared and asked.output_name is None:

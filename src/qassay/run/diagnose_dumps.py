@@ -67,6 +67,9 @@ def diagnose_dumps(
         UsageError: No tensor is in both.
     """
     options = options or CheckOptions()
+    if limit is not None and not 0 <= limit < float("inf"):  # nothing is beyond NaN
+        raise UsageError("--limit is no share", expected="a number of 0 or more, 0.5 for a half",
+                         found=str(limit))  # fmt: skip
     names = read_mlir(graph).results if graph is not None else ()
     one = open_dump(reference)
     try:
