@@ -101,7 +101,7 @@ def _encodings() -> str:
         "Everything here follows from one declaration an encoding; see `src/qassay/encodings/`.",
         _table(titles, (_row(one) for one in every if not issubclass(one, LayerEncoding))),
         "Weights that are kept in several tensors: bits a weight vary with the width of a code and "
-        "the groups. Tensors in brackets may be left out.",
+        "the groups. Of `a or b` one is there; tensors in brackets may be left out.",
         _table(families, (_layer_row(one) for one in layers)),
     ]
     for one in every:
