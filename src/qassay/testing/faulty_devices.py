@@ -14,12 +14,21 @@ import numpy as np
 import numpy.typing as npt
 
 from qassay.encodings.layers.canonical import Canonical
-from qassay.runtimes.sophgo.bfloat16 import bf16
 
 Array = npt.NDArray[Any]
 ARITHMETICS = ("dev", "one", "host")
 UNKNOWN = ("bf16-sums", "f16-sums")
 """Arithmetics that no documented model has: partial sums of 64 in bf16, of 16 in f16."""
+
+
+def bf16(values: Array) -> Array:
+    """Return float32 values rounded to 8 significant bits, ties to even; NaN stays NaN."""
+    values = np.ascontiguousarray(values, np.float32)
+    lowest = np.uint32(1 << 16)  # of the bits that are kept; to `even` by the last of them
+    bits = values.view(np.uint32)
+    even = (bits // lowest) % np.uint32(2)
+    up = (bits + (lowest // 2 - 1) + even) & ~(lowest - 1)
+    return np.where(np.isnan(values), values, up.view(np.float32))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,10 +122,9 @@ def run(device: Device, x: Array, arithmetic: str, seed: int = 0) -> Array:
 def weights(linear: Linear, scale_as_is: bool = False) -> Array:
     """Return (q - z) * s, float32 `[N, K]`."""
     scales = linear.scales if scale_as_is else bf16(linear.scales)
-    k = linear.codes.shape[1]
-    column = np.arange(k) // linear.group
-    centred = linear.codes.astype(np.float32) - linear.zeros.astype(np.float32)[:, column]
-    done: Array = centred * scales[:, column]
+    zeros = linear.zeros.astype(np.float32)
+    centred = linear.codes.astype(np.float32) - np.repeat(zeros, linear.group, axis=1)
+    done: Array = centred * np.repeat(scales, linear.group, axis=1)
     return done
 
 

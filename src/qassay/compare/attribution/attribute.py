@@ -150,8 +150,9 @@ def _further(problem: Problem, search: Search, done: Attribution) -> Attribution
     if problem.pairs:
         problem.tell("pairs of faults")
         common = [edit for edit in search.edits if edit.common]
-        twos, tried = search.pairs(common, beside=_nearly(search, clean))
-        twos += search.refined(search.edits)
+        nearly = _nearly(search, clean)
+        twos, tried = search.pairs(common, beside=nearly)
+        twos += [] if nearly else search.refined(search.edits)
         done.tried = (done.tried[0], tried)
         held = search.holding(twos)
         if held:

@@ -315,7 +315,8 @@ def merged(found: Sequence[Verified]) -> list[Explanation]:
     """Return one explanation for each device, whatever it is called."""
     groups: dict[bytes, list[Verified]] = {}
     for one in found:
-        groups.setdefault(signature(one.setup, one.models), []).append(one)
+        key = signature(one.setup, one.models) if len(found) > 1 else b""
+        groups.setdefault(key, []).append(one)
     done = []
     for members in groups.values():
         members.sort(key=lambda one: _rank(one.edits))
