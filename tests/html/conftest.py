@@ -156,11 +156,18 @@ class Browser:
             self._process.wait(10)
 
 
+def chromium():
+    """Return the program that `CHROME_PATH` names, else one that is installed, else None."""
+    named = os.environ.get("CHROME_PATH")
+    names = ("chromium", "chromium-headless-shell", "google-chrome")
+    return named or next(filter(None, map(shutil.which, names)), None)
+
+
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    program = shutil.which("chromium") or shutil.which("google-chrome")
+    program = chromium()
     if program is None:
-        pytest.skip("there is no Chromium")
+        pytest.skip("no Chromium")
     one = Browser(program, tmp_path_factory.mktemp("profile"))
     yield one
     one.close()
