@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from qassay.core.errors import InputError
+from qassay.runtimes.sophgo import logs
 from qassay.runtimes.sophgo.logs import LONGEST_LINE, explain, explain_file
 
 NAMES = ("w4_n96_k256_g64", "w4_n16_k256_g64", "f32_n16_k256")
@@ -229,13 +230,11 @@ def test_a_long_chain_is_followed_for_a_while() -> None:
     assert block.origin == "b36.mlir"
     (block,) = explain([*lines[60:], failed(line.format(100, 101))]).blocks
     assert block.origin == "b60.mlir"
-    lines = [line.format(i, i + 1) for i in range(20_000)]
-    begin = time.monotonic()
-    explain([*lines, *map(failed, lines)])
-    assert time.monotonic() - begin < 20
 
 
-def test_empty_lines_change_nothing_and_cost_nothing(folder: Path) -> None:
+def test_empty_lines_change_nothing_and_cost_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (log,) = list(folder.glob("w4_n96_k256_g64_error.log"))
     lines = log.read_text().splitlines(keepends=True)
     spread = [part for line in lines for part in (line, "\n", " \t\r\n")]
@@ -244,9 +243,9 @@ def test_empty_lines_change_nothing_and_cost_nothing(folder: Path) -> None:
     assert other.lines == 3 * one.lines
     assert [block.command for block in other.blocks] == [block.command for block in one.blocks]
     assert [block.failure for block in other.blocks] == [block.failure for block in one.blocks]
-    begin = time.monotonic()
-    assert explain(["\n"] * 2_000_000).lines == 2_000_000
-    assert time.monotonic() - begin < 20
+    # a log may have millions of them: no search looks at one
+    monkeypatch.setattr(logs, "command_in", lambda line: pytest.fail(repr(line)))
+    assert explain(["\n", "\r\n", " \n"] * 1000).lines == 3000
 
 
 def test_names_in_a_log_lead_nowhere_else(tmp_path: Path, folder: Path) -> None:
