@@ -106,8 +106,8 @@ def test_k6_nibbles_of_split_halves_for_adjacent_pairs(tmp_path):
     b = save_gguf(tmp_path / "b.gguf", [(GGUF, 2, [128, 64], replace(matrix, codes=mixed).q4_0())],
                   {"general.architecture": "llama"})  # fmt: skip
     [finding], _ = compare(a, b)
-    assert finding["code"] == "Q603"
-    assert "columns are permuted" in finding["message"]
+    assert finding["code"] == "Q606"
+    assert "elements 2j and 2j + 1 are read as elements j and j + 16" in finding["message"]
 
 
 def test_k1_factor_of_all_scales(tmp_path):

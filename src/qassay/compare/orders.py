@@ -21,6 +21,12 @@ _AWQ_NIBBLES = tuple(AWQ_PACK[AWQ_READ[i] ^ 1] for i in range(8))
 _NIBBLES = "nibbles-swapped"
 _WORDS = "nibble-order"
 
+
+def _halves(half: int) -> tuple[int, ...]:
+    """Return which element each place takes where pairs were packed and halves are read."""
+    return tuple(2 * (place % half) + place // half for place in range(2 * half))
+
+
 NAMED: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     # A reader takes column c from nibble AWQ_READ[c]; a plain packer put column i into nibble i.
     ("awq-order-missing", "the AWQ order of columns in a word is missing", AWQ_READ),
@@ -32,6 +38,23 @@ NAMED: tuple[tuple[str, str, tuple[int, ...]], ...] = (
             _NIBBLES,
             f"the two nibbles of each byte are swapped (elements j and j + {half})",
             tuple(i ^ half for i in range(2 * half)),
+        )
+        for half in (8, 16, 32)
+    ),
+    # ggml's blocks keep elements j and j + 16 (Q4_K: j + 32) in byte j, others 2j and 2j + 1.
+    *(
+        (
+            _WORDS,
+            f"nibbles of elements 2j and 2j + 1 are read as elements j and j + {half}",
+            _halves(half),
+        )
+        for half in (8, 16, 32)
+    ),
+    *(
+        (
+            _WORDS,
+            f"nibbles of elements j and j + {half} are read as elements 2j and 2j + 1",
+            tuple(_halves(half).index(place) for place in range(2 * half)),
         )
         for half in (8, 16, 32)
     ),

@@ -11,8 +11,9 @@ class NibblesSwapped(TransformationRule, code="Q606", name="nibbles-swapped"):
 
     ## What it does
     `qassay compare` reports codes or zero points that are equal once the two nibbles of every byte
-    are swapped, the bytes or nibbles of every 32-bit word are reversed, or AWQ's order of columns
-    (0, 2, 4, 6, 1, 3, 5, 7) is put in or taken out: in the codes, in the zero points, or in both.
+    are swapped, the bytes or nibbles of every 32-bit word are reversed, the halves of a block are
+    taken for neighbours (or the other way round), or AWQ's order of columns (0, 2, 4, 6, 1, 3, 5,
+    7) is put in or taken out: in the codes, in the zero points, or in both.
 
     ## Why it is bad
     Each weight takes the code of a neighbour. Norms and histograms stay as they are, and a model
