@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from qassay.cli.codes import known_codes
+from qassay.cli.choosing import chosen_rules
 from qassay.cli.inputs import distinct
 from qassay.cli.options import Aim, RuleChoice, Work
 from qassay.cli.progress import progress
-from qassay.core.finding import Severity
 from qassay.kernels.select import notes, wanted
 from qassay.report.document import Report
-from qassay.rules.registry import codes as rule_codes
 from qassay.run.check import check
-from qassay.run.options import CheckOptions, FitOptions
+from qassay.run.options import FitOptions
 
 if TYPE_CHECKING:
     from qassay.runtimes.targets import Target
-
-__all__ = ["known_codes", "run", "warn_uncached"]
 
 _SUFFIXES = (".gguf", ".safetensors")
 
@@ -43,17 +40,13 @@ def run(
         UsageError: A rule code, `--to`, or `QASSAY_KERNELS` names nothing there is.
     """
     wanted()  # a wrong QASSAY_KERNELS is a usage error even where no kernel runs
-    codes = list(rule_codes())
-    select = known_codes(choice.select, codes, *choice.select_from)
-    ignore = known_codes(choice.ignore, codes, *choice.ignore_from)
+    rules = chosen_rules(choice, severity)
     targets = _targets(aim)
     inputs = distinct(paths)
     total = sum(input_bytes(path) for path, _ in inputs)
     with progress("checking", total, shown=work.progress and not quiet) as step:
-        options = CheckOptions(
-            select=select,
-            ignore=ignore,
-            severities={code: Severity.parse(word) for code, word in severity.items()},
+        options = replace(
+            rules,
             jobs=work.jobs,
             full_stats=work.full_stats,
             targets=targets,

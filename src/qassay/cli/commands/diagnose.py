@@ -103,19 +103,11 @@ def command(
     and the first bad one in graph order named.
     """
     from qassay.cli import emit  # noqa: PLC0415 - imports NumPy
-    from qassay.cli.codes import known_codes  # noqa: PLC0415
+    from qassay.cli.choosing import chosen_rules  # noqa: PLC0415
     from qassay.core.errors import InputError  # noqa: PLC0415
-    from qassay.core.finding import Severity  # noqa: PLC0415
     from qassay.report.document import unreadable  # noqa: PLC0415
-    from qassay.rules.registry import codes  # noqa: PLC0415
-    from qassay.run.options import CheckOptions  # noqa: PLC0415
 
-    known = list(codes())
-    options = CheckOptions(
-        select=known_codes(choice.select, known, *choice.select_from),
-        ignore=known_codes(choice.ignore, known, *choice.ignore_from),
-        severities={code: Severity.parse(word) for code, word in severities().items()},
-    )
+    options = chosen_rules(choice, severities())
     of_dumps = given["weights"] is None or given["inputs"] is None
     _refuse_nothing(options, of_dumps=of_dumps)
     try:

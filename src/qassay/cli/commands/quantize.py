@@ -147,7 +147,7 @@ def _options(
     force: bool,
     work: Work,
 ) -> QuantizeOptions:
-    from qassay.cli import checking  # noqa: PLC0415
+    from qassay.cli.codes import known_codes  # noqa: PLC0415
     from qassay.core.errors import UsageError  # noqa: PLC0415
     from qassay.core.finding import Severity  # noqa: PLC0415
     from qassay.kernels.select import wanted  # noqa: PLC0415
@@ -157,7 +157,7 @@ def _options(
     from qassay.run.quantize_plan import Wish  # noqa: PLC0415
 
     wanted()  # a wrong QASSAY_KERNELS is a usage error even where no kernel runs
-    allowed = checking.known_codes(allow, list(codes()), "--allow")
+    allowed = known_codes(allow, list(codes()), "--allow")
     for code in NEVER_ALLOWED:
         if code in allowed:
             raise UsageError(f"--allow: {code} cannot be allowed", hint="correct the source")
