@@ -36,8 +36,11 @@ def blocks(values):
     return made
 
 
-def models(folder, layers, names=()):
-    """Write `ref.gguf` (f32) and `bad.gguf` (Q8_0, four faults), and return their paths."""
+def models(folder, layers, names=(), *, all_permuted=False):
+    """Write `ref.gguf` (f32) and `bad.gguf` (Q8_0, four faults), and return their paths.
+
+    Every tensor has its rows in another order, too, if `all_permuted`.
+    """
     rng = np.random.default_rng(5)
     ref, bad = [], []
     shapes = [
@@ -48,6 +51,8 @@ def models(folder, layers, names=()):
     for name, n, k in shapes:
         values = rng.normal(0, 0.02, (n, k)).astype(np.float32)
         made = blocks(values)
+        if all_permuted:
+            made = made.reshape(n, -1)[rng.permutation(n)].reshape(-1, 34)
         if name == "blk.0.ffn_up.weight":
             made = made.reshape(n, -1)[[1, 0, *range(2, n)]].reshape(-1, 34)
         if name == "blk.1.attn_q.weight" or name in names:

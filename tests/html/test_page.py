@@ -177,7 +177,9 @@ def test_help_loads_no_library():
 
 def test_size_with_300_tensors(page, tmp_path):
     one, two = models(tmp_path, 75)
-    for args in (("compare", one, two), ("check", two, "--stats", "full")):
+    (tmp_path / "all").mkdir()
+    permuted = models(tmp_path / "all", 75, all_permuted=True)
+    for args in (("compare", one, two), ("check", two, "--stats", "full"), ("compare", *permuted)):
         path = page(*args)
         held = Page(path.read_text()).data["subjects"]
         assert len(held) == 300
@@ -355,3 +357,26 @@ def test_the_command_line_can_be_typed_again(tmp_path):
         "'it'\"'\"'s.gguf'"
     ]
     assert invocation() == ""
+
+
+def test_the_commands_of_its_page_run(tmp_path):
+    text = (ROOT / "docs" / "html.md").read_text()
+    lines = re.findall(r"^\$ qassay (.*)$", text, re.M)
+    assert len(lines) >= 3
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for line in lines:
+        done = subprocess.run([sys.executable, "-m", "qassay", *line.split()], cwd=tmp_path,
+                              capture_output=True, text=True, check=False)  # fmt: skip
+        assert done.returncode in (0, 1), done.stderr
+        path = tmp_path / line.split()[-1]
+        assert "<h1>findings</h1>" in path.read_text()
+
+
+def test_its_page_knows_every_number(page, pair, device, dumps):
+    """What the map can be coloured by is explained in docs/html.md."""
+    told = " ".join((ROOT / "docs" / "html.md").read_text().lower().split())
+    for args in (("check", pair[1]), ("compare", *pair), dumps):
+        for metric in Page(page(*args).read_text()).data["metrics"]:
+            if metric["mapped"]:
+                title = metric["title"].replace("SNR, dB", "SNR in dB")
+                assert title.replace(", ", " in ").lower() in told, metric["title"]
