@@ -140,8 +140,8 @@ def _one(pair: TensorPair, one: Dump, two: Dump, limit: float) -> None:
     try:
         a, b = _numbers(one.read(pair.name), pair.name), _numbers(two.read(pair.other), pair.other)
     except (InputError, UsageError) as error:
-        said = [error.message, *([f"found {error.found}"] if error.found else [])]
-        pair.why = "; ".join(said)
+        parts = (("expected ", error.expected), ("found ", error.found), ("", error.hint))
+        pair.why = "; ".join([error.message, *(word + text for word, text in parts if text)])
         return
     if not a.size and not b.size:
         pair.why = "it holds no values"
