@@ -52,7 +52,6 @@ class Weights:
         others: Other layers of the same shape, whose weights may have been used by mistake.
         chip: The chip that a `.mlir` names.
         notes: What had to be assumed.
-        as_floats: The encoding, where its weights are taken as floats though it has codes.
     """
 
     setup: Setup
@@ -65,7 +64,6 @@ class Weights:
     others: dict[str, Setup] = field(default_factory=dict)
     chip: str = ""
     notes: list[str] = field(default_factory=list)
-    as_floats: str = ""
 
 
 def open_weights(
@@ -132,7 +130,9 @@ def _npz(path: Path, columns: int | None, weight_bits: int | None) -> Weights:
                 path=shown,
                 expected="qweight uint8 [N, K/2] or [N, K], scales [N, K/g], qzeros [N, K/g]",
                 found=f"{packed.dtype} {list(packed.shape)}, {list(scales.shape)}",
+                hint="weight files of tpu-mlir are flat: name the .mlir beside this one",
             )
+        _check_zeros(zeros, shown)
         bits = weight_bits or (8 if columns == packed.shape[1] else 4)
         what = canonical(unpack(packed, bits), scales, zeros.reshape(scales.shape))
         setup = setup_of(what, added, bits)
@@ -153,6 +153,17 @@ def _npz(path: Path, columns: int | None, weight_bits: int | None) -> Weights:
     ):
         floats = np.ascontiguousarray(floats.T)
     return Weights(setup_of_floats(floats, added), path.stem, shown, "npz", "float", nbytes)
+
+
+def _check_zeros(zeros: Array, shown: str) -> None:
+    """Refuse zero points that are no small integers: as integers they would be other ones."""
+    values = zeros.astype(np.float64) if zeros.dtype.kind in "fiu" else None
+    if values is None or not (np.isfinite(values) & (np.rint(values) == values)).all():
+        raise InputError("qzeros are no integers", path=shown, expected="0 to 15, or to 255",
+                         found=str(zeros.dtype))  # fmt: skip
+    if values.size and np.abs(values).max() > 255:
+        raise InputError("qzeros are no zero points", path=shown, expected="0 to 15, or to 255",
+                         found=f"{values.min():.6g} to {values.max():.6g}")  # fmt: skip
 
 
 def _mlir(path: Path, layer: str | None) -> Weights:
@@ -241,11 +252,8 @@ def _model(path: Path, layer: str | None) -> Weights:
         else:
             setup, label = _of_tensor(loose[wanted], biases.get(f"{wanted}.bias"))
             others = {}
-        done = Weights(setup, wanted, container.path, container.format, label, container.nbytes,
+        return Weights(setup, wanted, container.path, container.format, label, container.nbytes,
                        others=others)  # fmt: skip
-        if wanted in loose and not setup.quantized:
-            _tell_of_floats(done, loose[wanted])
-        return done
     finally:
         container.close()
 
@@ -279,19 +287,6 @@ def _of_layer(layer: Layer, biases: Mapping[str, StoredTensor]) -> Setup:
     return setup_of(unpacked, _bias(biases.get(f"{layer.module}.bias")), layer.bits)
 
 
-def _tell_of_floats(done: Weights, stored: StoredTensor) -> None:
-    """Say that an encoding's codes are not looked at: it adds a minimum to each group."""
-    known = for_stored_type(stored.type)
-    if known is None or not issubclass(known, BlockEncoding):
-        return
-    done.as_floats = known.id
-    done.notes.append(
-        f"{known.id} adds a minimum to each group: its weights were taken as floats. Faults of"
-        " channels, columns, bias, activations and layers are looked for; those of codes, nibbles,"
-        " scales, minimums and groups are not"
-    )
-
-
 def _of_tensor(stored: StoredTensor, bias: StoredTensor | None) -> tuple[Setup, str]:
     known = for_stored_type(stored.type)
     if known is None or stored.size > MOST_WEIGHTS:
@@ -299,8 +294,7 @@ def _of_tensor(stored: StoredTensor, bias: StoredTensor | None) -> tuple[Setup, 
     added = _bias(bias)
     if issubclass(known, BlockEncoding):
         rows = canonical_rows(known, np.ascontiguousarray(stored.raw()), stored.shape[-1])
-        if rows.minimums is None:
-            return setup_of(rows, added, known.code_bits().width), known.id
+        return setup_of(rows, added, known.code_bits().width, exact=True), known.id
     floats = known.dequantize(stored.raw()).reshape(stored.shape)
     return setup_of_floats(floats, added), known.id
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import zipfile
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from qassay.compare.attribution.probes import Probes, probes
+from qassay.compare.attribution.setup import Floats
 from qassay.containers.new_file import refusal
 from qassay.core.errors import UsageError
 from qassay.core.text import safe
@@ -74,17 +78,31 @@ def write_probes(
     arrays = {"prefill": made.x[None], "decode": made.x[list(made.decode)][:, None]}
     shapes = {name: array.shape for name, array in arrays.items()}
     done = ProbeResult(weights, made, output, page, shapes)
+    words = page_of(done, on, model)
+    begun: list[Path] = []
     try:
-        with output.open("xb") as stream, zipfile.ZipFile(stream, "w") as archive:
-            for name, array in arrays.items():
-                info = zipfile.ZipInfo(f"{name}.npy", _EPOCH)  # no times: the same bytes again
-                with archive.open(info, "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.ascontiguousarray(array))
+        with output.open("xb") as stream:
+            begun.append(output)
+            _write_arrays(stream, arrays)
         with page.open("x", encoding="utf-8", newline="\n") as text:
-            text.write(page_of(done, on, model))
-    except OSError as error:
-        raise refusal(error, output) from error
+            begun.append(page)
+            text.write(words)
+    except BaseException as error:
+        for each in begun:  # half of them would be taken for all
+            with contextlib.suppress(OSError):
+                each.unlink()
+        if isinstance(error, OSError):
+            raise refusal(error, output) from error
+        raise
     return done
+
+
+def _write_arrays(stream: IO[bytes], arrays: Mapping[str, Floats]) -> None:
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, array in arrays.items():
+            info = zipfile.ZipInfo(f"{name}.npy", _EPOCH)  # no times: the same bytes again
+            with archive.open(info, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.ascontiguousarray(array))
 
 
 def kinds_of(made: Probes) -> list[tuple[str, int, str]]:
@@ -103,7 +121,7 @@ def kinds_of(made: Probes) -> list[tuple[str, int, str]]:
 def page_of(done: ProbeResult, on: Aimed | None, model: Path) -> str:
     """Return the page that goes with the inputs."""
     n, k = done.weights.setup.n, done.weights.setup.k
-    name, layer = done.path.name, safe(done.weights.name, 200)
+    name, layer = safe(done.path.name), safe(done.weights.name, 200)
     m, r = done.arrays["prefill"][1], done.arrays["decode"][0]
     table = "\n".join(
         f"| {kind} | {rows} | {shows} |" for kind, rows, shows in kinds_of(done.probes)
