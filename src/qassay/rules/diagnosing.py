@@ -23,7 +23,7 @@ class DiagnosisRule(Rule):
         return worded(self, diagnosis)
 
 
-_ANOTHER_TYPE = frozenset({"scales-exact:s", "scales-f16:s"})
+_ANOTHER_TYPE = frozenset({"scales-exact:s", "scales-f16:s", "scales-bf16:s"})
 """No fault by themselves where no chip is named that rounds scales to bf16."""
 
 
@@ -57,15 +57,9 @@ def worded(rule: Rule, diagnosis: Diagnosis) -> Iterator[Finding]:
     for outcome in diagnosis.outcomes:
         for cause in causes(outcome):
             if cause.code == rule.code:
-                text = cause.text
-                if diagnosis.as_floats and rule.code == "Q616":
-                    text += (
-                        f". The weights of {diagnosis.as_floats} were taken as floats: faults of"
-                        " its codes, scales and minimums were not tried"
-                    )
                 finer = not diagnosis.on and cause.data.get("fault") in _ANOTHER_TYPE
                 yield rule.finding(
-                    text,
+                    cause.text,
                     path=diagnosis.path,
                     tensor=diagnosis.layer,
                     field=outcome.name,

@@ -126,7 +126,6 @@ def diagnose(
         on=str(asked.on or ""),
         expected=_expected(asked.on, computed, weights),
         notes=list(weights.notes),
-        as_floats=weights.as_floats,
     )
     for name, x, y in pairs(inputs, outputs, true.k, true.n, asked):
         problem = Problem(true, x, y, _models(weights, computed), _lanes(asked.on),
@@ -353,7 +352,9 @@ def _columns(inputs: Mapping[str, Array], name: str | None) -> int | None:
 
 
 def _bits(weights: Weights) -> int | None:
-    return weights.setup.bits if weights.setup.bits in (4, 8) else None
+    """Return the width of codes that A16MatMul takes, None of others: it rounds scales to bf16."""
+    setup = weights.setup
+    return setup.bits if setup.bits in (4, 8) and not setup.exact_scales else None
 
 
 def _computed(on: Aimed | None, weights: Weights) -> Computed | None:
@@ -365,7 +366,7 @@ def _computed(on: Aimed | None, weights: Weights) -> Computed | None:
 
 
 def _models(weights: Weights, computed: Computed | None) -> tuple[Model, ...]:
-    every = _MODELS_OF_8 if weights.setup.bits == 8 else tuple(Model)
+    every = _MODELS_OF_8 if _bits(weights) == 8 else tuple(Model)
     first = () if computed is None else (computed.model,)
     return tuple(dict.fromkeys((*first, *every)))
 

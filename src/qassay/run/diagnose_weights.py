@@ -177,7 +177,7 @@ def _mlir(path: Path, layer: str | None) -> Weights:
             path=shown,
             expected=f"one of {names}" if names else "an A16MatMul or a MatMul",
             found=safe(layer or f"{len(chosen)} Linears", 80),
-            hint="name one of them",
+            hint="name one of them (diagnose: --layer)",
         )
     record = chosen[0]
     with weights_of(module, path.parent) as file:
@@ -241,7 +241,7 @@ def _model(path: Path, layer: str | None) -> Weights:
                 "which layer?" if wanted is None else f"there is no layer {safe(wanted, 80)}",
                 path=container.path,
                 expected=near(wanted, names) or "a Linear",
-                hint="name one of them; `qassay inspect` lists them all",
+                hint="name one of them (diagnose: --layer); `qassay inspect` lists all",
             )
         biases = {one.name: one for one in container.tensors if one.name.endswith(".bias")}
         if wanted in layers:

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from qassay.compare.attribution import nonfinite
+from qassay.compare.attribution.edits import Edit
 from qassay.compare.attribution.inputs import Inputs
-from qassay.compare.attribution.library import LANES, Edit, library
+from qassay.compare.attribution.library import LANES, library
 from qassay.compare.attribution.predict import predict
 from qassay.compare.attribution.search import Search, Verified, merged, off_channels, same_outputs
 from qassay.compare.attribution.setup import Floats, Setup

@@ -110,7 +110,6 @@ class Diagnosis:
         expected: How that chip computes such a Linear, in words.
         outcomes: One for each pair of arrays.
         notes: What had to be assumed.
-        as_floats: The encoding, where its weights were taken as floats; "" elsewhere.
     """
 
     layer: str
@@ -124,7 +123,6 @@ class Diagnosis:
     expected: str = ""
     outcomes: list[Outcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    as_floats: str = ""
 
 
 @np.errstate(all="ignore")

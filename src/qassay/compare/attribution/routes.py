@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from qassay.compare.attribution.edits import Edit
 from qassay.compare.attribution.inputs import Inputs, spread_over
-from qassay.compare.attribution.library import Edit, rounded_scales
+from qassay.compare.attribution.library import WHOLE, rounded_scales
 from qassay.compare.attribution.orders import deal, inverse
 from qassay.compare.attribution.predict import weight_rms
 from qassay.compare.attribution.setup import Floats, Index, Setup, quick_bf16
@@ -53,7 +54,8 @@ def fitted(
     """
     delta = np.where(known, y - clean, 0).astype(np.float32)
     if true.quantized:
-        yield from _zero_shift(true, inputs, delta)
+        if true.minimums is None:
+            yield from _zero_shift(true, inputs, delta)
         yield from _factor(true, y, clean, known)
         yield from _rolls(true)
     yield from dead_channels(true, y, clean, known)
@@ -97,11 +99,12 @@ def _factor(true: Setup, y: Floats, clean: Floats, known: Mask) -> Iterator[Edit
         return
     ratio = float(np.sum(one / size * two / size)) / power
     near = [f for f in FACTORS if abs(ratio - f) < 0.001 * abs(f)]
+    word = "scales" if true.minimums is None else "scales and minimums"
     for factor in near:
         for exact in (False, True):
             yield Edit(
                 f"scales-times-{factor:g}{'-exact' if exact else ''}:s",
-                f"all scales are multiplied by {factor:.6g}",
+                f"all {word} are multiplied by {factor:.6g}",
                 "Q613",
                 lambda setup, f=factor, e=exact: _times(setup, f, exact=e),  # type: ignore[misc]
                 free=math.log2(len(FACTORS)),
@@ -111,23 +114,24 @@ def _factor(true: Setup, y: Floats, clean: Floats, known: Mask) -> Iterator[Edit
 
 def _times(setup: Setup, factor: float, *, exact: bool) -> Setup:
     scales = rounded_scales(setup) if exact else setup.scales
-    return setup.with_("s", scales=scales * np.float32(factor), exact_scales=exact)
+    moved = setup.with_("s", scales=scales, exact_scales=exact or setup.exact_scales)
+    return moved.of_groups(f"s{setup.offset}" if setup.minimums is not None else "s",
+                           lambda values: values * np.float32(factor))  # fmt: skip
 
 
 def _rolls(true: Setup) -> Iterator[Edit]:
     """Yield scales and zero points taken from r groups away."""
     for r in range(4 if true.g > 6 else 2, min(true.g, _MOST_ROLLS)):
         order = np.roll(np.arange(true.g), r)
-        for target, word in (("s", "scales"), ("z", "zero points"),
-                             ("sz", "scales and zero points")):  # fmt: skip
+        offset = "zero points" if true.minimums is None else "minimums"
+        for target, word in (("s", "scales"), (true.offset, offset),
+                             (f"s{true.offset}", f"scales and {offset}")):  # fmt: skip
             yield Edit(
                 f"groups-roll+{r}:{target}",
                 f"{word} are taken from {r} groups before (or {true.g - r} after)",
                 "Q604",
-                lambda setup, o=order, t=target: setup.with_(  # type: ignore[misc]
-                    t,
-                    scales=setup.scales[:, o] if "s" in t else setup.scales,
-                    zeros=setup.zeros[:, o] if "z" in t else setup.zeros,
+                lambda setup, o=order, t=target: setup.of_groups(  # type: ignore[misc]
+                    t, lambda values: values[:, o]
                 ),
                 free=math.log2(true.g),
                 data={"groups": r},
@@ -166,6 +170,8 @@ def _silenced(setup: Setup, dead: Mask, *, keep_bias: bool) -> Setup:
     if not setup.quantized:
         codes = np.where(dead[:, None], np.float32(0), setup.codes)
         setup = setup.with_("q", codes=codes)
+    if setup.minimums is not None:
+        setup = setup.of_groups("m", lambda values: np.where(dead[:, None], 0, values))
     bias = setup.bias
     if bias is not None and not keep_bias:
         bias = np.where(dead, np.float32(0), bias)
@@ -188,7 +194,7 @@ def permuted(true: Setup, inputs: Inputs, y: Floats, clean: Floats, known: Mask)
         "rows-found:y",
         permutation_text(order),
         "Q603",
-        lambda setup: setup.take_rows(order, frozenset("qszb")),
+        lambda setup: setup.take_rows(order, WHOLE),
         order=order,
         free=permutation_bits(true.n, moved),
         data={"moved": moved, "order": [int(n) for n in order]},

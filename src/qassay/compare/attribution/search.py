@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qassay.compare.attribution import routes
+from qassay.compare.attribution.edits import Edit
 from qassay.compare.attribution.evidence import (
     NATS,
     Fit,
@@ -28,7 +29,6 @@ from qassay.compare.attribution.evidence import (
     unit,
 )
 from qassay.compare.attribution.inputs import Inputs, screening_rows
-from qassay.compare.attribution.library import Edit
 from qassay.compare.attribution.predict import bias_of, predict, weight_rms
 from qassay.compare.attribution.screen import Screen, screened
 from qassay.compare.attribution.setup import Floats, Setup, quick_bf16
@@ -139,7 +139,7 @@ class Search:
         rms = weight_rms(weight)
         size = self.inputs.norms * np.maximum(rms, np.sqrt(np.mean(np.square(rms))))[None, :]
         fits: dict[Model, Fit] = {}
-        exact_rows = self.inputs.exact & (self.inputs.nonzero == 1)
+        exact_rows = self.inputs.exact
         dense = self.inputs.nonzero > 1
         exact: float | None = None
         least = Rounding()
@@ -164,9 +164,10 @@ class Search:
         """
         y, told, known = self.y[rows], p[rows], self.known[rows]
         same = y == told
-        if self.finer:
-            with np.errstate(all="ignore"):
-                same |= np.abs(y - told) <= tolerance(y, told, bias, self.size[rows])
+        with np.errstate(all="ignore"):
+            near = np.abs(y - told) <= tolerance(y, told, bias, self.size[rows])
+        # Rows of zeros show the bias, in whatever type a device keeps it.
+        same |= near & (self.finer | (self.inputs.nonzero[rows] == 0)[:, None])
         return float(np.count_nonzero(same & known)) / max(1, int(np.count_nonzero(known)))
 
     def clean_verified(self) -> Verified:
@@ -305,7 +306,7 @@ def _rank(edits: Edits) -> tuple[int, float, int, int]:
 
     Of two ways to tell one order, a step left out comes before one taken too often.
     """
-    order = {"y": 0, "b": 1, "z": 2, "s": 3, "sz": 4, "q": 5, "x": 6}
+    order = {"y": 0, "b": 1, "z": 2, "m": 2, "s": 3, "sz": 4, "sm": 4, "q": 5, "x": 6}
     last = max((order.get(edit.component, 7) for edit in edits), default=0)
     often = sum("undeal" in edit.id or "inverse" in edit.id for edit in edits)
     return len(edits), sum(edit.free for edit in edits), last, often

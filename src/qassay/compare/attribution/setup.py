@@ -5,12 +5,13 @@ columns, a table of values, or another small component, so that thousands of com
 nothing until one of them has to predict an output::
 
     code[n, k]  = values[codes[rows[n], columns[k]]]
-    W[n, k]     = (code[n, k] - zeros[n, groups[k]]) * scales[n, groups[k]]
+    W[n, k]     = (code[n, k] - zeros[n, groups[k]]) * scales[n, groups[k]]  [ + minimums ]
     y[m]        = sum_k inputs(x)[m, x_columns[k]] * W[n, k]  + bias[n], as often as `bias_mode`
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,6 +60,7 @@ class Setup:
         x_columns: Which input feature each column is multiplied with, None: its own.
         x_mode: What is done to the input first (`inputs.MODES`); "" for nothing.
         bias_mode: `once`, `none`, `twice` (added, rounded, added again) or `doubled`.
+        minimums: float32 `[N, G]`, added to each weight; None where the encoding has none.
         exact_scales: Whether scales are used as they are, not rounded to the device's type.
         source: Name of the layer whose codes these are; "" for its own.
         edited: Which components differ from the true ones.
@@ -76,6 +78,7 @@ class Setup:
     x_columns: Index | None = None
     x_mode: str = ""
     bias_mode: str = "once"
+    minimums: Floats | None = None
     exact_scales: bool = False
     source: str = ""
     edited: frozenset[str] = field(default_factory=frozenset)
@@ -110,6 +113,8 @@ class Setup:
             new["scales"] = self.scales[order]
         if "z" in targets:
             new["zeros"] = self.zeros[order]
+        if "m" in targets and self.minimums is not None:
+            new["minimums"] = self.minimums[order]
         if "b" in targets and self.bias is not None:
             new["bias"] = self.bias[order]
         return replace(self, **new, edited=self.edited | targets)
@@ -129,6 +134,19 @@ class Setup:
     def with_(self, target: str, **new: Any) -> Setup:
         """Return the setup with other fields, `target` marked as edited."""
         return replace(self, **new, edited=self.edited | set(target))
+
+    @property
+    def offset(self) -> str:
+        """What is there beside the scales: `m` for minimums, else `z` for zero points."""
+        return "z" if self.minimums is None else "m"
+
+    def of_groups(self, target: str, change: Callable[[Floats], Floats], **new: Any) -> Setup:
+        """Return the setup with scales (s), zero points (z), minimums (m) changed alike."""
+        for letter, name in (("s", "scales"), ("z", "zeros"), ("m", "minimums")):
+            old = getattr(self, name)
+            if letter in target and old is not None:
+                new[name] = change(old)
+        return self.with_(target, **new)
 
     def read(self, channels: Index | slice = slice(None)) -> Floats:
         """Return what the codes of some channels stand for, float32 `[n, K]`; always a copy."""
@@ -156,6 +174,8 @@ class Setup:
             wide = centred.reshape(len(centred), -1, size) if size else centred
             wide -= self._spread(self.zeros[channels], size)
             wide *= self._spread(scales, size)
+            if self.minimums is not None:
+                wide += self._spread(self.minimums[channels], size)
         return centred
 
     def keep(self) -> None:
@@ -177,23 +197,27 @@ class Setup:
         return values[:, :, None] if size else np.take(values, self.groups, axis=1)
 
 
-def setup_of(canonical: Canonical, bias: npt.NDArray[Any] | None, bits: int) -> Setup:
+def setup_of(
+    canonical: Canonical, bias: npt.NDArray[Any] | None, bits: int, *, exact: bool = False
+) -> Setup:
     """Return the true setup of a weight in canonical form.
 
+    Args:
+        canonical: Codes, scales, zero points, minimums.
+        bias: N values, or None.
+        bits: Of a code.
+        exact: Whether scales are what they are, as in ggml, not to be rounded to bf16 first;
+            those of an encoding with minimums are.
+
     Raises:
-        UsageError: The encoding adds a minimum, shares scales between rows in a way that is not
-            one of channels and groups, or the bias is not one of N values.
+        UsageError: The bias is not one of N values.
     """
-    if canonical.minimums is not None:
-        raise UsageError(
-            "this encoding adds a minimum to each group, which diagnose does not predict",
-            hint="dequantize the layer and give it as float weights",
-        )
     n, _ = canonical.shape
-    scales, zeros = canonical.scales, canonical.zeros
+    scales, zeros, minimums = canonical.scales, canonical.zeros, canonical.minimums
     if canonical.row_groups is not None:
         scales = scales[canonical.row_groups]
         zeros = None if zeros is None else zeros[canonical.row_groups]
+        minimums = None if minimums is None else minimums[canonical.row_groups]
     codes = canonical.codes
     z = np.zeros(scales.shape, np.float32) if zeros is None else zeros.astype(np.float32)
     if codes.dtype.kind == "i" and canonical.table is None:
@@ -209,6 +233,8 @@ def setup_of(canonical: Canonical, bias: npt.NDArray[Any] | None, bits: int) -> 
         bias=_bias(bias, n),
         bits=bits,
         values=canonical.table,
+        minimums=None if minimums is None else np.ascontiguousarray(minimums, np.float32),
+        exact_scales=exact or minimums is not None,
     )
 
 

@@ -2,7 +2,7 @@
 
 What most faults leave alone is added up once and kept::
 
-    y[m, n] = sum_g s[n, g] * (A[n, m, g] - z[n, g] * X[m, g]) + b[n]
+    y[m, n] = sum_g s[n, g] * (A[n, m, g] - z[n, g] * X[m, g]) + min[n, g] * X[m, g] + b[n]
     A[n, m, g] = sum of x[m, k] * code[n, k] over the columns k of group g
     X[m, g]    = sum of x[m, k] over them
 
@@ -77,6 +77,9 @@ class Sums:
             zeros = np.array([setup.zeros[self.channels] for setup in setups])
             if zeros.any():
                 done -= totals @ (zeros.transpose(1, 2, 0) * scales)
+        least = [one.minimums[self.channels] for one in setups if one.minimums is not None]
+        if least:
+            done += totals @ np.array(least).transpose(1, 2, 0)
         return np.asarray(done.transpose(2, 1, 0), np.float32)
 
     def _scales(self, setups: Sequence[Setup]) -> Floats:
@@ -93,7 +96,8 @@ class Sums:
         """Return what tells apart codes, groups and inputs: mostly the arrays that hold them."""
         rows = self.channels if setup.rows is None else setup.rows[self.channels]
         arrays = (setup.codes, setup.columns, setup.values, setup.x_columns, setup.groups)
-        return (*map(id, arrays), rows.tobytes(), setup.x_mode, setup.g)
+        affine = setup.minimums is not None
+        return (*map(id, arrays), rows.tobytes(), setup.x_mode, setup.g, affine)
 
     def _sums(self, key: Key, setup: Setup) -> Added:
         """Return A `[n, m, g]` and X `[1, m, g]`."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from qassay.compare.attribution.edits import Edit
 from qassay.compare.attribution.evidence import Fit
-from qassay.compare.attribution.library import Edit
 from qassay.core.finding import Certainty
 from qassay.runtimes.sophgo.arithmetic import Model
 
