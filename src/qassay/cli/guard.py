@@ -45,6 +45,8 @@ def protect(
             raise refusal("a file in a folder that this command reads")
     if _holds_a_model(output):
         raise refusal("a model")
+    if what == "report" and _holds_arrays(output):
+        raise refusal("a file of arrays")
     if not _has_folder(output):
         raise UsageError(
             f"the {what} cannot be written: {os.strerror(errno.ENOENT)}",
@@ -99,19 +101,27 @@ def _inside(output: Path, folder: Path) -> bool:
 
 
 def _holds_a_model(path: Path) -> bool:
-    """Tell whether there is a file that begins as files of weights or of arrays do.
-
-    GGUF, safetensors, npy and npz: a `.mlir` stands for the npz beside it, for one.
-    """
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            head = file.read(9)
-    except (OSError, ValueError):
-        return False
-    if head[:4] in (b"GGUF", b"FUGG", b"PK\x03\x04") or head[:6] == b"\x93NUMPY":
+    """Tell whether there is a file that begins as GGUF or safetensors files do."""
+    head = _head(path)
+    if head[:4] in (b"GGUF", b"FUGG"):
         return True
     from qassay.containers.safetensors import LARGEST_HEADER  # noqa: PLC0415 - imports NumPy
 
     return head[8:] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= LARGEST_HEADER
+
+
+def _holds_arrays(path: Path) -> bool:
+    """Tell whether there is an npy or npz: a `.mlir` stands for the one beside it, for example."""
+    head = _head(path)
+    return head[:4] == b"PK\x03\x04" or head[:6] == b"\x93NUMPY"
+
+
+def _head(path: Path) -> bytes:
+    """Return the first bytes of a file, none where there is no file that can be read."""
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as file:
+            return file.read(9)
+    except (OSError, ValueError):
+        return b""

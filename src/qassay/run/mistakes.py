@@ -39,33 +39,33 @@ def signs(
         return
     if (y == y.flat[0]).all():
         yield (
-            f"every output is {y.flat[0]:.6g}: was this buffer ever written, and is it the tensor"
-            " that was meant?"
+            f"every output is {y.flat[0] + 0.0:.6g}: was this buffer ever written, and is it"
+            " the tensor that was meant?"
         )
         return
-    whole = q.shape
+    turned = _is_turned(q, y)
+    rows_of_q, whole = q, q.shape
     fine = np.isfinite(q).all(axis=1) & np.isfinite(y).all(axis=1) & q.any(axis=1)
     if dtype is not None and dtype.kind in "iu" and dtype != np.uint16:
         yield f"the outputs are {dtype}: accumulators or codes, which still need their scales?"
-    rows = np.flatnonzero(fine)
-    q, y = q[rows], y[rows]
-    if not len(rows) or _error(q, y) < _FAR:
+    q, sent = q[fine], y[fine]
+    if not len(q) or _error(q, sent) < _FAR:
         return
-    factor = float((q * y / _sizes(q)).sum() / (q * q / _sizes(q)).sum())
-    if abs(factor) > 1e-12 and _error(q * factor, y) < _NEAR:
+    factor = float((q * sent / _sizes(q)).sum() / (q * q / _sizes(q)).sum())
+    if abs(factor) > 1e-12 and _error(q * factor, sent) < _NEAR:
         yield (
             f"the outputs are {factor:.6g} times what the weights give, about: is a scale left out,"
             " or applied twice?"
         )
-    elif _error(np.maximum(q, 0), y) < _NEAR:
+    elif _error(np.maximum(q, 0), sent) < _NEAR:
         yield "the outputs are what a ReLU behind the Linear makes of them: take them before it"
-    elif len(rows) == whole[0] and _error(q, y.reshape(whole[::-1]).T) < _NEAR:
+    elif turned:
         yield (
             f"the numbers lie as [{whole[1]}, {whole[0]}], channels first: transpose them to"
             f" [{whole[0]}, {whole[1]}]"
         )
     else:
-        yield from _of_rows(q, y, rows)
+        yield from _of_rows(rows_of_q, y)
 
 
 def _sizes(q: Doubles) -> Doubles:
@@ -78,18 +78,33 @@ def _error(q: Doubles, y: Doubles) -> float:
     return float(np.sqrt((np.square(y - q).sum(axis=1, keepdims=True) / _sizes(q)).mean()))
 
 
-def _of_rows(q: Doubles, y: Doubles, rows: npt.NDArray[np.intp]) -> Iterator[str]:
-    """Tell rows that are those of other inputs."""
-    if not 2 <= len(rows) <= _MOST_ROWS:
+@np.errstate(all="ignore")
+def _is_turned(q: Doubles, y: Doubles) -> bool:
+    """Tell whether the numbers lie as `[N, M]`, values that are not finite aside."""
+    turned = y.reshape(q.shape[::-1]).T
+    known = np.isfinite(q) & np.isfinite(turned)
+    if 1 in q.shape or 2 * np.count_nonzero(known) < q.size:
+        return False
+    return _error(np.where(known, q, 0), np.where(known, turned, 0)) < _NEAR
+
+
+@np.errstate(all="ignore")
+def _of_rows(q: Doubles, y: Doubles) -> Iterator[str]:
+    """Tell rows that are those of other inputs, where that is true of nearly every row."""
+    known = np.flatnonzero(np.isfinite(q).all(axis=1) & q.any(axis=1))
+    seen = np.flatnonzero(np.isfinite(y).all(axis=1) & y.any(axis=1))
+    if not 2 <= len(known) <= _MOST_ROWS or len(seen) < 2:
         return
-    one, two = q / np.sqrt(_sizes(q)), y / np.sqrt(_sizes(y))
-    likely = (two @ one.T).argmax(axis=1)
-    away = np.flatnonzero(likely != np.arange(len(rows)))
-    if not len(away) or _error(q[likely], y) >= _NEAR:
+    one, two = q[known] / np.sqrt(_sizes(q[known])), y[seen] / np.sqrt(_sizes(y[seen]))
+    likely = known[(two @ one.T).argmax(axis=1)]
+    gaps = np.square(y[seen] - q[likely]).sum(axis=1) / _sizes(q[likely])[:, 0]
+    alike = gaps < _NEAR**2
+    away = np.flatnonzero(alike & (likely != seen))
+    if len(away) < 2 or np.count_nonzero(alike) < 0.9 * len(seen):
         return
-    some = ", ".join(f"row {rows[at]} holds that of row {rows[likely[at]]}" for at in away[:3])
+    some = ", ".join(f"row {seen[at]} holds that of row {likely[at]}" for at in away[:3])
     more = ", ..." if len(away) > 3 else ""
     yield (
-        f"{len(away):,} of {len(rows):,} rows are those of other inputs: {some}{more}: were they"
+        f"{len(away):,} of {len(seen):,} rows are those of other inputs: {some}{more}: were they"
         " brought back in another order, or run with another file of inputs?"
     )
