@@ -16,6 +16,7 @@ from qassay.rules.base import ComparisonRule
 from qassay.rules.registry import OF_COMPARISONS, all_rules
 from qassay.run.check import check
 from qassay.run.options import CheckOptions
+from qassay.testing.safetensors_writer import write_safetensors
 
 
 def text(*args):
@@ -208,3 +209,61 @@ def test_hostile_words_in_a_scale_tensor(tmp_path, compare):
     code, report = compare(a, b)
     assert code == 1
     assert [finding["code"] for finding in report["findings"]] == ["Q612"]
+
+
+def two_shards(folder, *, without=False):
+    """Write a folder with one weight in each of two shards; `without` the second one."""
+    folder.mkdir()
+    data = Matrix.random(symmetric=True).q4_0()
+    for at, name in enumerate((GGUF_NAME, "blk.0.ffn_down.weight")):
+        told = {"split.no": at, "split.count": 2, "split.tensors.count": 2}
+        if not (at and without):
+            path = folder / f"m-0000{at + 1}-of-00002.gguf"
+            save_gguf(path, [(name, 2, [128, 64], data)], told)
+    return folder
+
+
+def test_a_tensor_of_a_missing_shard_is_not_called_lost(tmp_path, compare):
+    """Nothing is known of it: that is no finding about the model, and not clean either."""
+    whole = two_shards(tmp_path / "whole")
+    half = two_shards(tmp_path / "half", without=True)
+    for pair in ((whole, half), (half, whole)):
+        code, report = compare(*pair)
+        assert (code, report["findings"], report["verdict"]) == (3, [], "incomplete")
+        relations = {one["name"]: one["relation"] for one in report["result"]["layers"]}
+        assert relations["blk.0.ffn_down.weight"] == "not-compared"
+        assert any("was not read whole" in skip["reason"] for skip in report["coverage"]["skipped"])
+
+
+def test_tensors_behind_a_header_that_breaks_off_are_not_called_lost(tmp_path, compare):
+    whole = two_shards(tmp_path / "whole") / "m-00001-of-00002.gguf"
+    for size in (4, 20, 60):
+        cut = tmp_path / f"{size}.gguf"
+        cut.write_bytes(whole.read_bytes()[:size])
+        code, report = compare(whole, cut)
+        assert (code, report["findings"]) == (3, [])
+        assert report["result"]["relation"] == "not-compared"
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "code"),
+    [
+        ([0, 64], [0, 64], 0),
+        ([0, 64], [0, 32], 1),
+        ([64, 1], [1, 64], 1),
+        ([64, 1], [64], 0),
+        ([64], [1, 64], 0),
+        ([4, 16], [2, 32], 1),
+        ([1, 4, 16], [4, 16], 0),
+        ([2, 2, 16], [4, 16], 1),
+    ],
+)
+def test_shapes(tmp_path, compare, one, two, code):
+    """An axis of 1 that one side leaves out is no difference; a transposed vector is one."""
+    values = np.arange(64, dtype=np.float32)
+    files = [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
+    for path, shape in zip(files, (one, two), strict=True):
+        data = values[: int(np.prod(shape))].tobytes()
+        path.write_bytes(write_safetensors([("x.weight", "F32", shape, data)]))
+    got, report = compare(*files)
+    assert (got, report["result"]["relation"]) == (code, "different" if code else "equal")

@@ -96,7 +96,10 @@ def _verdict(what: DumpComparison) -> Iterator[str]:
         yield f"first bad tensor, in {where}: {safe(bad[0].name, 120)}: {bad[0].why}"
         yield f"{len(bad):,} of {len(what.pairs):,} tensors are bad"
     else:
-        yield f"none of {len(what.pairs):,} tensors is bad"
+        lost = sum(pair.relation == "not-compared" for pair in what.pairs)
+        yield f"none of {len(what.pairs) - lost:,} tensors is bad"
+        if lost:
+            yield f"{lost:,} {'was' if lost == 1 else 'were'} not compared, and may be bad"
     if not what.chosen:
         yield (
             f"a tensor whose error is beyond {what.limit:.0%} of its size counts as bad; honest"
