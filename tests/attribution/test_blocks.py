@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import gguf
 import numpy as np
@@ -15,6 +16,7 @@ from qassay.cli.main import cli
 from qassay.compare.attribution.attribute import Problem, attribute
 from qassay.compare.attribution.probes import probes
 from qassay.compare.attribution.verdict import Verdict
+from qassay.run.diagnose import Asked, diagnose
 from qassay.run.diagnose_weights import open_weights
 from qassay.runtimes.sophgo.arithmetic import Model, multiply
 from qassay.testing.gguf_writer import write_gguf
@@ -119,3 +121,47 @@ def test_the_command_tells_a_dropped_minimum(models, tmp_path):
         # Its scales are no bf16: no chip's A16MatMul is said to compute so.
         [output] = made["result"]["outputs"]
         assert "A16MatMul" not in json.dumps(output)
+
+
+PRODUCTS = np.load(Path(__file__).resolve().parents[1] / "fixtures" / "ggml_vec_dot.npz")
+TYPES = sorted(name.removesuffix("__w") for name in PRODUCTS.files if name.endswith("__w"))
+
+
+def of_ggml(folder, kind, y):
+    """Diagnose outputs of four rows of weights that ggml multiplied."""
+    raw = PRODUCTS[f"{kind}__w"]
+    number = gguf.GGMLQuantizationType[kind.upper()].value
+    path = folder / f"{kind}.gguf"
+    path.write_bytes(write_gguf({"general.architecture": "llama"},
+                                [(NAME, number, (512, 4), raw.tobytes())]))  # fmt: skip
+    np.save(folder / "x.npy", PRODUCTS["x"])
+    np.save(folder / "y.npy", y)
+    done = diagnose(Asked(path, folder / "x.npy", folder / "y.npy", pairs=False))
+    return done.findings, done.diagnosis.outcomes[0]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_outputs_of_ggml_are_explained_bit_for_bit(kind, tmp_path):
+    findings, outcome = of_ggml(tmp_path, kind, PRODUCTS[f"{kind}__y"])
+    assert findings == []
+    assert outcome.told.verdict is Verdict.EXPLAINED
+    assert outcome.told.clean.equal == outcome.elements == 20
+    assert "ggml's CPU path" in outcome.ways[0]
+    assert outcome.device.rms == 0
+
+
+def test_another_order_of_sums_is_ggml_still_and_a_wrong_row_is_not(tmp_path):
+    y = PRODUCTS["q4_k__y"]
+    findings, outcome = of_ggml(tmp_path, "q4_k", y * np.float32(1 + 2**-21))
+    assert findings == []
+    assert outcome.told.verdict is Verdict.ROUNDING
+    assert "another order" in outcome.ways[0]
+    moved = y.copy()
+    moved[:, [1, 2]] = y[:, [2, 1]]
+    findings, outcome = of_ggml(tmp_path, "q4_k", moved)
+    assert outcome.told.verdict not in (Verdict.EXPLAINED, Verdict.ROUNDING)
+    assert findings
+    hidden = y.copy()
+    hidden[0, 0] = np.nan
+    findings, outcome = of_ggml(tmp_path, "q4_k", hidden)
+    assert [one.code for one in findings] == ["Q801"]

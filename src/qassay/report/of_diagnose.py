@@ -160,6 +160,8 @@ def _told(one: Outcome, what: Diagnosis) -> Iterator[str]:
                 + (f", and {more} more" if more > 0 else "")
                 + " (`qassay probe` writes inputs that do)"
             )
+    elif told.verdict is Verdict.ROUNDING and one.ways:
+        yield f"up to the last bits of float32 sums, as: {'; or '.join(one.ways)}"
     elif told.verdict is Verdict.ROUNDING:
         yield "no documented arithmetic gives these outputs bit for bit; another order or width of"
         yield "sums would: nothing is wrong that shows"

@@ -21,7 +21,7 @@ from qassay.compare.attribution.facts import (
 from qassay.compare.attribution.kinds import kinds_of_rows, usual_rows
 from qassay.compare.attribution.library import LANES
 from qassay.compare.attribution.setup import Floats
-from qassay.compare.attribution.verdict import Verdict
+from qassay.compare.attribution.verdict import Attribution, Verdict
 from qassay.containers.opening import display_name
 from qassay.core.errors import UsageError
 from qassay.core.finding import Certainty, Finding
@@ -29,6 +29,7 @@ from qassay.core.text import safe
 from qassay.rules.diagnosing import worded
 from qassay.rules.registry import NAMED_BY_DIAGNOSES, rule
 from qassay.run.diagnose_arrays import Array, as_floats, read_arrays
+from qassay.run.diagnose_programs import explained_by_program
 from qassay.run.diagnose_weights import Weights, open_weights
 from qassay.run.mistakes import signs
 from qassay.run.options import CheckOptions
@@ -140,12 +141,17 @@ def diagnose(
 
 
 def _outcome(name: str, problem: Problem, reference: _Reference, weights: Weights) -> Outcome:
-    told = attribute(problem)
+    program = None if weights.matrix is None else explained_by_program(problem, weights.matrix)
+    told = attribute(problem) if program is None else program.told
     if told.verdict is Verdict.EXPLAINED:
         told.blind = tuple(dict.fromkeys(edit.text for edit in blind_spots(problem)))
     n = problem.true.n
     model = told.models[0] if told.models else problem.models[0]
-    quantized = multiply(problem.x, problem.true.weight(), problem.true.bias, model=model)
+    quantized = (
+        multiply(problem.x, problem.true.weight(), problem.true.bias, model=model)
+        if program is None
+        else program.output
+    )
     y = problem.y[:, :n]
     floats = reference.output(name, problem.x, problem.true.bias)
     kinds = kinds_of_rows(problem.x)
@@ -168,7 +174,7 @@ def _outcome(name: str, problem: Problem, reference: _Reference, weights: Weight
         quantization=quantization,
         device=device,
         total=total,
-        ways=tuple(_ways(told.models, weights)) if told.verdict is Verdict.EXPLAINED else (),
+        ways=_ways(told, weights) if program is None else (program.way,),
         elements=len(problem.x) * n,
         told_rows=int(np.count_nonzero(usual)),
         by_kind=tuple(
@@ -391,7 +397,11 @@ WORDS = {
 """Arithmetics in words."""
 
 
-def _ways(models: tuple[Model, ...], weights: Weights) -> Iterator[str]:
+def _ways(told: Attribution, weights: Weights) -> tuple[str, ...]:
+    return tuple(_places(told.models, weights)) if told.verdict is Verdict.EXPLAINED else ()
+
+
+def _places(models: tuple[Model, ...], weights: Weights) -> Iterator[str]:
     """Yield where an arithmetic is used: chips and versions whose outputs were compared."""
     bits = _bits(weights)
     if bits is None:

@@ -21,6 +21,7 @@ from qassay.encodings.layers import Layer
 from qassay.encodings.registry import assembled, for_stored_type, open_with_encodings
 from qassay.run.diagnose_arrays import as_floats, read_arrays
 from qassay.run.near import near
+from qassay.runtimes.linear import Matrix
 from qassay.runtimes.sophgo.chips import Branch, behaviour
 from qassay.runtimes.sophgo.layout import Reordered, restore
 from qassay.runtimes.sophgo.mlir import MatMulRecord, MlirModule, read_mlir
@@ -52,6 +53,7 @@ class Weights:
         others: Other layers of the same shape, whose weights may have been used by mistake.
         chip: The chip that a `.mlir` names.
         notes: What had to be assumed.
+        matrix: The stored blocks, of a tensor that has such.
     """
 
     setup: Setup
@@ -64,6 +66,7 @@ class Weights:
     others: dict[str, Setup] = field(default_factory=dict)
     chip: str = ""
     notes: list[str] = field(default_factory=list)
+    matrix: Matrix | None = None
 
 
 def open_weights(
@@ -248,12 +251,12 @@ def _model(path: Path, layer: str | None) -> Weights:
             chosen = layers[wanted]
             setup, label = _of_layer(chosen, biases), chosen.label
             alike = [one for one in layers.values() if one.shape == chosen.shape]
-            others = _others(alike, wanted, biases)
+            others, matrix = _others(alike, wanted, biases), None
         else:
             setup, label = _of_tensor(loose[wanted], biases.get(f"{wanted}.bias"))
-            others = {}
+            others, matrix = {}, _blocks_of(loose[wanted])
         return Weights(setup, wanted, container.path, container.format, label, container.nbytes,
-                       others=others)  # fmt: skip
+                       others=others, matrix=matrix)  # fmt: skip
     finally:
         container.close()
 
@@ -297,6 +300,14 @@ def _of_tensor(stored: StoredTensor, bias: StoredTensor | None) -> tuple[Setup, 
         return setup_of(rows, added, known.code_bits().width, exact=True), known.id
     floats = known.dequantize(stored.raw()).reshape(stored.shape)
     return setup_of_floats(floats, added), known.id
+
+
+def _blocks_of(stored: StoredTensor) -> Matrix | None:
+    known = for_stored_type(stored.type)
+    if known is None or not issubclass(known, BlockEncoding):
+        return None
+    n, k = stored.shape
+    return Matrix(np.ascontiguousarray(stored.raw()).reshape(-1).copy(), known, (n, k))
 
 
 def _bias(stored: StoredTensor | None) -> npt.NDArray[np.float32] | None:
