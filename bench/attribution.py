@@ -102,14 +102,14 @@ def jobs_of(asked: argparse.Namespace) -> Iterator[Job]:
 
 
 def done(job: Job) -> tuple[Job, float, list[Told]]:
-    """Do a part; return how long it took and what became of each case."""
-    start = time.perf_counter()
+    """Do a part; return seconds of processor time and what became of each case."""
+    start = time.process_time()
     part, _, kind = job.part.partition(" ")
     cases = {"pairs": _pairs, "clean": _clean}.get(part, _faults)(job, kind)
     found = [(outcome, what, told.verdict.value,
               tuple(one.text for one in told.explanations[:3]) or (told.best,))
              for what, outcome, told in cases]  # fmt: skip
-    return job, time.perf_counter() - start, found
+    return job, time.process_time() - start, found
 
 
 def _faults(job: Job, kind: str) -> Iterator[tuple[str, str, Attribution]]:
@@ -188,7 +188,7 @@ def judged(tallies: dict[str, Tally]) -> bool:
             met.append(verdict(f"{part}: % in a set of 3", told, UNKNOWN, at_least=True))
         elif group == "clean":
             met.append(verdict(f"{part}: accused", tally.counts["accused"], 0))
-        elif kind not in ("random1", "one-hot"):
+        elif kind != "random1":
             named = tally.counts.total() - tally.counts["not explained"]
             met.append(verdict(f"{part}: named or clean", named, 0))
         if group != "clean":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,17 @@ def test_what_has_no_name_gets_none(kind):
     for fault in fd.nameless(case.linear):
         outcome, told = case.judge(fault.plant(case.linear), "dev", pairs=False)
         assert outcome == "not explained", (fault, told)
+
+
+def test_a_wrong_channel_of_many_is_no_rounding():
+    """One in a thousand outputs, where nothing is added up: all in one channel."""
+    case = bench.Case((1024, 64, 32, False, False), "one-hot")
+    scales = case.linear.scales.copy()
+    scales[77] = 0.011
+    y = fd.run(fd.Device(replace(case.linear, scales=scales)), case.x, "dev")
+    told = attribute(Problem(case.true, case.x, y, pairs=False))
+    assert told.verdict is Verdict.UNEXPLAINED
+    assert told.channels == 1
 
 
 def test_two_faults_at_once(case):

@@ -144,7 +144,9 @@ def _further(problem: Problem, search: Search, done: Attribution) -> Attribution
     if not search.known.any():
         return done
     overflow = done.non_finite.overflow and clean.rounding.ratio <= _ROUNDING
-    if _rounding_only(clean) or (overflow and (clean.exact is None or clean.exact >= 0.9)):
+    if _rounding_only(clean) or (
+        overflow and (clean.exact is None or (clean.exact >= 0.9 and clean.even))
+    ):
         done.verdict, done.certainty = Verdict.ROUNDING, Certainty.LIKELY
         return done
     twos: list[Verified] = []
@@ -176,7 +178,7 @@ def _named(done: Attribution, held: list[Explanation]) -> Attribution:
 
 def _rounding_only(clean: Verified) -> bool:
     """Whether an output is what it should be, up to another way of adding up."""
-    return (clean.exact is None or clean.exact >= 0.99) and clean.rounding.small()
+    return clean.exactly and clean.rounding.small()
 
 
 def _nearly(search: Search, clean: Verified) -> list[Edit]:
@@ -199,13 +201,11 @@ def _likely(search: Search, found: Sequence[Verified], clean: Verified) -> list[
         return []
     good = []
     for one in found:
-        if not one.rounding.small() or (one.exact is not None and one.exact < 0.99):
+        if not one.rounding.small() or not one.exactly:
             continue
         if not search.enough(one):
             continue
-        if clean.rounding.ratio <= 2 * _ROUNDING and (
-            clean.exact is None or one.exact is None or clean.exact >= 0.99
-        ):
+        if clean.rounding.ratio <= 2 * _ROUNDING and (one.exact is None or clean.exactly):
             continue
         good.append(one)
     if not good:

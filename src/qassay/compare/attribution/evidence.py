@@ -93,10 +93,10 @@ def fit(y: Floats, p: Floats, bias: Floats | None, size: Floats, known: Mask | N
         b = None if bias is None else bias[where[1]]
         allowed = tolerance(y[where], p[where], b, size[where])
         impossible = int(np.count_nonzero(~(np.abs(y[where] - p[where]) <= allowed)))
-    return Fit(elements, elements - unequal, impossible, _even(off))
+    return Fit(elements, elements - unequal, impossible, even(off))
 
 
-def _even(off: Mask) -> bool:
+def even(off: Mask) -> bool:
     """Whether no row and no channel is off by much more than the rest.
 
     Chance puts an output on the other side of a tie once in hundreds; a channel or a row where a

@@ -23,6 +23,7 @@ from qassay.compare.attribution.evidence import (
     NATS,
     Fit,
     Rounding,
+    even,
     fit,
     rounding,
     tolerance,
@@ -53,8 +54,9 @@ class Verified:
         edits: The faults; none for the clean setup.
         setup: With them.
         fits: By arithmetic.
-        exact: By arithmetic: share of equal outputs where nothing is added up; None: no such.
+        exact: The greatest share of equal outputs where nothing is added up; None: no such.
         rounding: The least difference where something is, in units of bf16's rounding.
+        even: Whether what is unequal there is spread, not one channel's.
         models: Arithmetics under which it holds.
     """
 
@@ -63,7 +65,13 @@ class Verified:
     fits: dict[Model, Fit]
     exact: float | None
     rounding: Rounding
+    even: bool = True
     models: tuple[Model, ...] = ()
+
+    @property
+    def exactly(self) -> bool:
+        """Whether outputs are equal where nothing is added up, or nothing tells."""
+        return self.exact is None or (self.exact >= 0.99 and self.even)
 
     @property
     def best(self) -> Fit:
@@ -141,7 +149,7 @@ class Search:
         fits: dict[Model, Fit] = {}
         exact_rows = self.inputs.exact
         dense = self.inputs.nonzero > 1
-        exact: float | None = None
+        exact: tuple[float, bool] | None = None
         least = Rounding()
         told = predict(setup, self.inputs, self.models, weight=weight) if edits else ()
         for model, p in told or self.clean.items():
@@ -152,15 +160,17 @@ class Search:
             masked = np.where(self.known, p, self.y)
             here_ = rounding(self.y, masked, size, dense)
             least = min(least, here_, key=lambda one: one.ratio)
-        done = Verified(edits, setup, fits, exact, least)
+        share_, spread = exact or (None, True)
+        done = Verified(edits, setup, fits, share_, least, spread)
         done.models = tuple(m for m, one in fits.items() if one.holds(1e-4 if edits else 1e-5))
         self.verified[key] = done
         return done
 
-    def _share(self, p: Floats, bias: Floats | None, rows: Mask) -> float:
+    def _share(self, p: Floats, bias: Floats | None, rows: Mask) -> tuple[float, bool]:
         """Return the share of outputs of some rows that are equal, or as near as their type tells.
 
-        A device whose outputs are finer than bf16 rounds less than any documented one.
+        And whether those that are not are spread. A device whose outputs are finer than bf16
+        rounds less than any documented one.
         """
         y, told, known = self.y[rows], p[rows], self.known[rows]
         same = y == told
@@ -168,7 +178,8 @@ class Search:
             near = np.abs(y - told) <= tolerance(y, told, bias, self.size[rows])
         # Rows of zeros show the bias, in whatever type a device keeps it.
         same |= near & (self.finer | (self.inputs.nonzero[rows] == 0)[:, None])
-        return float(np.count_nonzero(same & known)) / max(1, int(np.count_nonzero(known)))
+        share = float(np.count_nonzero(same & known)) / max(1, int(np.count_nonzero(known)))
+        return share, even(~same & known)
 
     def clean_verified(self) -> Verified:
         """Return how the true setup does."""
