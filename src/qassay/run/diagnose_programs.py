@@ -47,9 +47,9 @@ def explained_by_program(problem: Problem, matrix: Matrix) -> Explained | None:
     Rows with NaN or infinite inputs have to be what the program makes of them, too.
     """
     x, y, true = problem.x, problem.y, problem.true
-    if y.shape[1] != true.n:
-        return None
     finite = np.isfinite(x).all(axis=1, keepdims=True)
+    if y.shape[1] != true.n or not (finite & (x != 0)).any():
+        return None  # of zeros every program makes the same
     length = np.linalg.norm(np.where(finite, x, 0), axis=1, keepdims=True)
     allowed = (length * weight_rms(true.weight())).astype(np.float32) * _ORDER
     near: Explained | None = None
