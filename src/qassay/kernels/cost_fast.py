@@ -12,7 +12,7 @@ from qassay.encodings.base import BlockEncoding, per_encoding
 from qassay.encodings.fields import Role
 from qassay.kernels.cost import WIDTH, Doubles, Floats, Grid, gaps_of
 from qassay.kernels.cost import measure_rows as reference
-from qassay.kernels.cost_q4_k import decode_q4_k
+from qassay.kernels.cost_q4_k_rows import measure_row_q4_k
 from qassay.kernels.cost_rows import measure_row, work_for
 from qassay.kernels.fast_codes import unpack
 from qassay.kernels.fast_decode import arguments_of, scale_at
@@ -66,16 +66,17 @@ def _blocks(
     steps, starts = np.zeros(groups, np.float32), np.zeros(groups, np.float32)
     taken = np.zeros(groups, np.float32)
     work = work_for(groups, per_group)
-    flat, all_values = codes.reshape(count), values.reshape(values.size)
+    flat = codes.reshape(count)
     for row in range(rows):
+        if kind == _Q4_K:
+            measure_row_q4_k(
+                ref[row].reshape(blocks * count), raw, row * blocks * stride, factors[row], steps,
+                starts, symmetric, ascending, gaps, work, out[row],
+            )  # fmt: skip
+            continue
         for block in range(blocks):
             at = (row * blocks + block) * stride
             first = block * inner
-            if kind == _Q4_K:
-                decode_q4_k(
-                    raw, at, factors[row], first, steps, starts, all_values, first * per_group
-                )
-                continue
             scale = scale_at(raw, at, d, d_table) if d[1] else np.float32(1)
             added = scale_at(raw, at, offset, offset_table)
             dmin = scale_at(raw, at, minimum, minimum_table)

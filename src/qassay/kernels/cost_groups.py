@@ -14,7 +14,7 @@ import numba
 import numpy as np
 
 from qassay.kernels.cost import ASTRAY, FLOOR, Of
-from qassay.kernels.jit import helper
+from qassay.kernels.jit import borrowing
 
 _COMPARED, _HIDDEN, _BORN, _BOTH = int(Of.COMPARED), int(Of.HIDDEN), int(Of.BORN), int(Of.BOTH)
 _REF2, _CROSS, _ERR, _REF = int(Of.REF2), int(Of.CROSS), int(Of.ERR), int(Of.REF)
@@ -32,6 +32,7 @@ def _relaxed(function: Any) -> Any:
         fastmath={"reassoc", "nsz", "contract"},
         no_cpython_wrapper=True,
         no_cfunc_wrapper=True,
+        _nrt=False,
     )(function)
 
 
@@ -65,7 +66,7 @@ def sums_of(ref, new, length, away, sums):
         sums[group, 8] = positive
 
 
-@helper
+@borrowing
 def ends_of(ref_bits, away_bits, length, ends):
     """Write the bits of the largest |e|, and of the lowest and highest weight, of each group.
 
@@ -85,7 +86,7 @@ def ends_of(ref_bits, away_bits, length, ends):
         ends[group, 2] = high
 
 
-@helper
+@borrowing
 def place_of(ref, new, largest):
     """Return where an error of that size is."""
     for k in range(ref.size):
@@ -94,7 +95,7 @@ def place_of(ref, new, largest):
     return 0
 
 
-@helper
+@borrowing
 def _lower(table, x):
     """Return the code of the nearest value of an ascending table; halves go down."""
     low, high = 0, table.size - 1
@@ -107,7 +108,7 @@ def _lower(table, x):
     return low
 
 
-@helper
+@borrowing
 def _par(ref, new, amax, table):
     """Return what rounding a group to a table scaled to its largest weight costs."""
     if amax == 0:
@@ -123,7 +124,7 @@ def _par(ref, new, amax, table):
     return par
 
 
-@helper
+@borrowing
 def long_way(ref, new, at, step, start, levels, table, gaps, out):
     """Add a group weight by weight; return its squared error and the range of its weights."""
     usable = step != 0 and np.isfinite(step) and np.isfinite(start)
@@ -185,7 +186,7 @@ def long_way(ref, new, at, step, start, levels, table, gaps, out):
     return cost, low, high
 
 
-@helper
+@borrowing
 def par_of(low, high, unit):
     """Return what a weight of a group should cost; `unit` is below zero where the range counts."""
     amax = max(-low, high)
@@ -193,14 +194,14 @@ def par_of(low, high, unit):
     return (amax * FLOOR) ** 2 + wide * wide * _TWELFTH
 
 
-@helper
+@borrowing
 def _is_short(err2, norm2, largest, size):
     """Tell whether every error is finite, of a size that float32 can square, and half a step."""
     held = norm2 < _HUGE and err2 < _HUGE and (err2 > _TINY or largest == 0)
     return held and largest <= size * 0.5
 
 
-@helper
+@borrowing
 def one_group(group, ref, new, step, start, symmetric, levels, table, gaps, part, ends, room, out):
     """Measure one group of any length; `part` and `ends` are what `_sums` and `_ends` found."""
     costs, pars, bests, _, _ = room

@@ -5,6 +5,9 @@ Sixteen float32 lanes go over a group of 16 or 32 weights, and lane `i` holds we
 
     lane[i] = ((w[0][i] + w[0][i + 16]) + (w[1][i] + w[1][i + 16])) + ...      group by group
 
+Errors of weights above zero are what all errors leave of those below: that spares a comparison, a
+choice and a sum. Where a weight is zero, both signs are summed in a second look (`apart`).
+
 What each group has for itself (squared error, largest error, lowest and highest weight) is folded
 in halves: lanes `i` and `i + 8`, then `i + 4`, `i + 2` and `i + 1`. Nothing here lets the compiler
 choose another order, and no multiplication is fused with a sum: results are the same on every
@@ -15,19 +18,19 @@ vectors are written out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from qassay.kernels.cost import ASTRAY, FLOOR
+from qassay.kernels.cost import FLOOR
 from qassay.kernels.cost_vectors import (
     F32,
     F64,
     I8,
     I32,
-    call,
     counted,
     every,
     fadd,
@@ -39,7 +42,7 @@ from qassay.kernels.cost_vectors import (
     shuffled,
     size_of,
     spread,
-    spread_lane,
+    spread_at,
     store,
     umax,
     vector,
@@ -51,7 +54,7 @@ EIGHT = 8
 """Groups that are measured at a time."""
 LANES = 16
 SUMS = 6
-"""What is left in lanes: w^2, w e, e, w, and e in steps of weights below and above zero."""
+"""What is left in lanes: w^2, w e, e, w, e in steps of weights below zero, and of all others."""
 TINY, HUGE, LARGE = 1e-30, 1e30, 1e14
 """Sums of squares that float32 can hold, and weights whose squares it can sum."""
 
@@ -60,6 +63,7 @@ AHEAD, LINE = 4096, 64
 
 
 Operation = Callable[[Any, Any, Any], Any]
+Decoded = Callable[[int], Sequence[Any]]
 
 
 def _folded(builder: Any, groups: Sequence[Any], operation: Operation) -> Any:
@@ -93,30 +97,45 @@ def _folded(builder: Any, groups: Sequence[Any], operation: Operation) -> Any:
 
 
 class _Group:
-    """Sums of one group, in lanes."""
+    """Sums of one group, in lanes: its weights, and what they are decoded to.
 
-    def __init__(self, builder: Any, old: Sequence[Any], new: Sequence[Any]) -> None:
+    Attributes:
+        counts: How many weights are below zero; and above, only where asked for: int32.
+        zeros: A mask of lanes in which one is zero, where not.
+        sums: Of w^2, w e, e, w, e where w is below zero, and e or e where w is above.
+        own: Of e^2; bits of the largest |e|; lowest and highest w.
+    """
+
+    def __init__(self, builder: Any, old: Sequence[Any], new: Sequence[Any], *, apart: bool):
         zero = every(F32, LANES, 0.0)
         self.counts = [ir.Constant(I32, 0)] * 2
+        self.zeros = every(ir.IntType(1), LANES, 0)
         parts: list[list[Any]] = []
         for w, v in zip(old, new, strict=True):
             e = builder.fsub(v, w)
-            below = builder.fcmp_ordered("<", w, zero)
-            above = builder.fcmp_ordered(">", w, zero)
-            for at, mask in enumerate((below, above)):
+            masks = [builder.fcmp_ordered("<", w, zero)]
+            signed = [builder.select(masks[0], e, zero)]
+            if apart:
+                masks.append(builder.fcmp_ordered(">", w, zero))
+                signed.append(builder.select(masks[1], e, zero))
+            else:
+                self.zeros = builder.or_(self.zeros, builder.fcmp_ordered("==", w, zero))
+            for at, mask in enumerate(masks):
                 self.counts[at] = builder.add(self.counts[at], counted(builder, mask))
             parts.append(
                 [
-                    builder.fmul(w, w), builder.fmul(w, e), e, w,
-                    builder.select(below, e, zero), builder.select(above, e, zero),
+                    builder.fmul(w, w), builder.fmul(w, e), e, w, *signed,
                     builder.fmul(e, e), magnitude(builder, e), w, w,
                 ]
             )  # fmt: skip
-        kinds: list[Operation] = [fadd] * (SUMS + 1) + [umax, fmin, fmax]
+        sums = len(parts[0]) - 4
+        kinds: list[Operation] = [fadd] * (sums + 1) + [umax, fmin, fmax]
         found = parts[0]
         for more in parts[1:]:
             found = [kind(builder, a, b) for kind, a, b in zip(kinds, found, more, strict=True)]
-        self.sums, self.own = found[:SUMS], found[SUMS:]
+        self.sums, self.own = found[:sums], found[sums:]
+        if not apart:
+            self.sums.append(self.sums[2])
 
 
 def _sound(builder: Any, steps: Any, starts: Any, ends: Sequence[Any]) -> Any:
@@ -158,24 +177,41 @@ def _pars(
     return builder.fmul(par, every(F64, EIGHT, float(length)))
 
 
+@dataclass(slots=True)
+class _Eight:
+    """What eight groups come to: sums in lanes; of each group its own; counts and zeros."""
+
+    sums: list[Any]
+    groups: list[Any]
+    counts: list[Any]
+    zeros: Any
+
+
 def _eight_groups(
-    builder: Any, old: Any, now: Any, inverse: Any, length: int
-) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return the sums over eight groups in steps, what is kept of each, and counts by sign."""
-    sums: list[Any] = []
-    groups: list[Any] = []
-    counts = [ir.Constant(I32, 0)] * 2
+    builder: Any, old: Any, values: Decoded, inverse: Any, length: int, *, apart: bool
+) -> _Eight:
+    """Return the sums over eight groups; `inverse` points to one over each one's step."""
+    all_ = _Eight([], [], [ir.Constant(I32, 0)] * 2, every(ir.IntType(1), LANES, 0))
     for number in range(EIGHT):
         of = range(number * length // LANES, (number + 1) * length // LANES)
-        one = _Group(
-            builder, [load(builder, old, i) for i in of], [load(builder, now, i) for i in of]
-        )
-        unit = spread_lane(builder, inverse, number, LANES)
+        weights = [load(builder, old, i) for i in of]
+        one = _Group(builder, weights, values(number), apart=apart)
+        unit = spread_at(builder, inverse, number, LANES)
         own = one.sums[:4] + [builder.fmul(each, unit) for each in one.sums[4:]]
-        sums = [fadd(builder, *each) for each in zip(sums, own)] if sums else own  # noqa: B905 - of one length
-        counts = [builder.add(*each) for each in zip(counts, one.counts, strict=True)]
-        groups.append(one.own)
-    return sums, groups, counts
+        all_.sums = [fadd(builder, *each) for each in zip(all_.sums, own)] if number else own  # noqa: B905 - of one length
+        all_.counts = [builder.add(*each) for each in zip(all_.counts, one.counts, strict=True)]
+        all_.zeros = builder.or_(all_.zeros, one.zeros)
+        all_.groups.append(one.own)
+    if not apart:
+        all_.sums[5] = builder.fsub(all_.sums[5], all_.sums[4])
+        weights_of = ir.Constant(I32, EIGHT * length)
+        lanes = ir.IntType(LANES)
+        some = builder.icmp_unsigned(
+            "!=", builder.bitcast(all_.zeros, lanes), ir.Constant(lanes, 0)
+        )
+        above = builder.sub(weights_of, all_.counts[0])
+        all_.counts[1] = builder.select(some, ir.Constant(I32, -1), above)
+    return all_
 
 
 def _settled(
@@ -199,26 +235,92 @@ def _settled(
     return sound, beyond, (err2, largest, low, high)
 
 
-def _measurer(length: int) -> Callable[..., Any]:
-    """Return what measures eight groups of so many weights, 16 or 32."""
+ENDS = types.Tuple((types.uint8, types.uint8, types.int32, types.int32))
+"""What measuring eight groups returns: bits of groups that are sound (see `_sound`), bits of those
+with an error beyond half a step, how many weights are below and above zero: -1 above where one is
+zero and that was not asked for. Then, and where a group is not sound, nothing is added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where the measures of eight groups go, as pointers to vectors.
+
+    Attributes:
+        kept: `SUMS` vectors of `LANES`, float64: the row's, which are added to.
+        sizes: Of each group its largest error, float64 as all below.
+        costs: Its squared error.
+        pars: What that should be.
+        bests: What it is for the nearest codes, where no error is beyond half a step.
+        ratios: The largest error in steps.
+    """
+
+    kept: Any
+    sizes: Any
+    costs: Any
+    pars: Any
+    bests: Any
+    ratios: Any
+
+
+def measured(
+    builder: Any, old: Any, values: Decoded, grid: Sequence[Any], units: Sequence[Any],
+    length: int, to: Written, *, apart: bool,
+) -> list[Any]:  # fmt: skip
+    """Measure eight groups, write what was found, and return what `ENDS` says.
+
+    Args:
+        builder: Of the code.
+        old: Pointer to vectors of weights.
+        values: Returns what the weights of a group are decoded to, in vectors.
+        grid: Steps, starts and flags of symmetry of the groups, vectors of `EIGHT`.
+        units: Of amax and of the range, what the step of a group's own grid would be.
+        length: Weights of a group, 16 or 32.
+        to: Where to.
+        apart: Whether weights above zero are told apart from those that are zero.
+    """
+    step, start, flags = grid
+    size = size_of(builder, step)
+    inverse = builder.fdiv(every(F32, EIGHT, 1.0), size)
+    units_of = cgutils.alloca_once_value(builder, inverse)
+    builder.store(inverse, units_of)
+    found = _eight_groups(builder, old, values, units_of, length, apart=apart)
+    sound, beyond, ends = _settled(builder, found.groups, step, start)
+    par = _pars(builder, ends[2], ends[3], flags, units, length)
+    err2, largest = (widened(builder, each) for each in ends[:2])
+    ratio = builder.fdiv(largest, widened(builder, size))
+    for place, each in (
+        (to.sizes, largest), (to.costs, err2), (to.pars, par), (to.bests, err2), (to.ratios, ratio)
+    ):  # fmt: skip
+        store(builder, each, place)
+    bits = builder.bitcast(sound, I8)
+    added = builder.icmp_unsigned("==", bits, ir.Constant(I8, 255))
+    plain = builder.icmp_signed(">=", found.counts[1], ir.Constant(I32, 0))
+    with builder.if_then(builder.and_(added, plain), likely=True):
+        for number, each in enumerate(found.sums):
+            total = builder.fadd(load(builder, to.kept, number), widened(builder, each))
+            store(builder, total, to.kept, number)
+    return [bits, builder.bitcast(beyond, I8), *found.counts]
+
+
+def fetched(builder: Any, weights: Any, length: int) -> None:
+    """Ask for the weights that are measured some groups later."""
+    for ahead in range(AHEAD, AHEAD + EIGHT * length * 4, LINE):
+        prefetch(builder, weights, ahead)
+
+
+def _measurer(length: int, *, apart: bool = False) -> Callable[..., Any]:
+    """Return what measures eight groups of so many weights, 16 or 32; see `measured`."""
 
     @_typed_intrinsic
     def measure(
         _typing: Any, ref: Any, at: Any, new: Any, to: Any, steps: Any, starts: Any,
-        symmetric: Any, group: Any, middle: Any, ranged: Any, sums: Any, sizes: Any, costs: Any,
+        symmetric: Any, group: Any, middle: Any, ranged: Any, kept: Any, sizes: Any, costs: Any,
         pars: Any, bests: Any, ratios: Any,
     ) -> Any:  # fmt: skip
         """Measure weights `ref[at:]` against `new[to:]`, float32 both, and groups from `group` on.
 
-        Written are lanes `[SUMS, LANES]` to `sums`; and for each group, from `group` on, its
-        largest error to `sizes` and that in steps to `ratios`, its squared error to `costs` and
-        `bests`, and what that should be to `pars`.
-
-        Returns:
-            Bits of groups that are sound (see `_sound`), bits of those with an error beyond half a
-            step, numbers of weights below and above zero.
+        What is written is told by `Written`, and what is returned by `ENDS`.
         """
-        result = types.Tuple((types.uint8, types.uint8, types.int32, types.int32))
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             kinds = signature.args
@@ -226,135 +328,76 @@ def _measurer(length: int) -> Callable[..., Any]:
             def place(index: int, offset: Any, to: Any) -> Any:
                 return _pointer(context, builder, kinds[index], arguments[index], offset, to)
 
-            eight, lanes = vector(F32, EIGHT), vector(F32, LANES)
+            eight, lanes, doubles = vector(F32, EIGHT), vector(F32, LANES), vector(F64, EIGHT)
             first = arguments[7]
-            old, now = place(0, arguments[1], lanes), place(2, arguments[3], lanes)
-            step = load(builder, place(4, first, eight))
-            flags = load(builder, place(6, first, vector(I8, EIGHT)))
-            size = size_of(builder, step)
-            inverse = builder.fdiv(every(F32, EIGHT, 1.0), size)
-            for ahead in range(AHEAD, AHEAD + EIGHT * length * 4, LINE):
-                prefetch(builder, place(0, arguments[1], I8), ahead)
-            sums, groups, counts = _eight_groups(builder, old, now, inverse, length)
-            kept = place(10, ir.Constant(ir.IntType(64), 0), lanes)
-            for number, each in enumerate(sums):
-                store(builder, each, kept, number)
-            start = load(builder, place(5, first, eight))
-            sound, beyond, found = _settled(builder, groups, step, start)
-            low, high = found[2:]
-            par = _pars(builder, low, high, flags, arguments[8:10], length)
-            doubles = vector(F64, EIGHT)
-            err2, largest = (widened(builder, each) for each in found[:2])
-            ratio = builder.fdiv(largest, widened(builder, size))
-            written = ((11, largest), (12, err2), (14, err2), (13, par), (15, ratio))
-            for index, each in written:
-                store(builder, each, place(index, first, doubles))
-            ends = [
-                builder.bitcast(sound, I8),
-                builder.bitcast(beyond, I8),
-                *counts,
+            grid = [
+                load(builder, place(4, first, eight)),
+                load(builder, place(5, first, eight)),
+                load(builder, place(6, first, vector(I8, EIGHT))),
             ]
+            fetched(builder, place(0, arguments[1], I8), length)
+            now = place(2, arguments[3], lanes)
+            each = length // LANES
+
+            def values(number: int) -> list[Any]:
+                return [load(builder, now, number * each + at) for at in range(each)]
+
+            row = place(10, ir.Constant(ir.IntType(64), 0), vector(F64, LANES))
+            written = Written(row, *(place(index, first, doubles) for index in range(11, 16)))
+            ends = measured(
+                builder, place(0, arguments[1], lanes), values, grid, arguments[8:10], length,
+                written, apart=apart,
+            )  # fmt: skip
             return context.make_tuple(builder, signature.return_type, ends)
 
         arguments = (
-            ref, at, new, to, steps, starts, symmetric, group, middle, ranged, sums, sizes, costs,
+            ref, at, new, to, steps, starts, symmetric, group, middle, ranged, kept, sizes, costs,
             pars, bests, ratios,
         )  # fmt: skip
-        return result(*arguments), generate
+        return ENDS(*arguments), generate
 
     return measure
 
 
 measure_16 = _measurer(16)
 measure_32 = _measurer(32)
+apart_16 = _measurer(16, apart=True)
+apart_32 = _measurer(32, apart=True)
 
 
-@_typed_intrinsic
-def add_lanes(_typing: Any, sums: Any, kept: Any) -> Any:
-    """Add lanes `[SUMS, LANES]`, float32, to those of a row, float64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        zero = ir.Constant(ir.IntType(64), 0)
-        source, target = (
-            _pointer(context, builder, kind, array, zero, vector(of, LANES))
-            for kind, array, of in zip(signature.args, arguments, (F32, F64), strict=True)
-        )
-        for index in range(SUMS):
-            lanes = widened(builder, load(builder, source, index))
-            store(builder, builder.fadd(load(builder, target, index), lanes), target, index)
-        return context.get_dummy_value()
-
-    return types.void(sums, kept), generate
+def _over(builder: Any, values: Any, count: Any, operation: Operation) -> Any:
+    """Return what `count` times eight float64 numbers come to, lanes first, then in halves."""
+    zero = every(F64, EIGHT, 0.0)
+    kept = cgutils.alloca_once_value(builder, zero)
+    builder.store(zero, kept)
+    with cgutils.for_range(builder, count) as loop:
+        each = builder.load(builder.gep(values, [loop.index]), align=8)
+        builder.store(operation(builder, builder.load(kept), each), kept)
+    lanes = builder.load(kept)
+    for width in (4, 2, 1):
+        halves = (list(range(width)), list(range(width, 2 * width)))
+        lanes = operation(builder, *(shuffled(builder, lanes, lanes, half) for half in halves))
+    return builder.extract_element(lanes, ir.Constant(I32, 0))
 
 
-@_typed_intrinsic
-def look_closer(
-    _typing: Any, ref: Any, at: Any, new: Any, to: Any, chunks: Any, step: Any, start: Any,
-    levels: Any,
-) -> Any:  # fmt: skip
-    """Set `chunks` times eight finite weights against the nearest values of their uniform grid.
+def _folder(operation: Operation) -> Callable[..., Any]:
+    @_typed_intrinsic
+    def fold(_typing: Any, values: Any, eights: Any) -> Any:
+        """Return what the first `eights` times eight numbers of a float64 array come to."""
 
-    Args are float32 arrays and places in them, the signed step and the start as float64.
-
-    Returns:
-        The sum of squares of e*, sums of (e - e*) / step of weights below and above zero, numbers
-        of weights astray and clipped: see `cost.Of`.
-    """
-    result = types.Tuple((types.float64, types.float64, types.float64, types.int32, types.int32))
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        ref, at, new, to, chunks, step, start, levels = arguments
-        eight, doubles = vector(F32, EIGHT), vector(F64, EIGHT)
-        zero = every(F64, EIGHT, 0.0)
-        old = _pointer(context, builder, signature.args[0], ref, at, eight)
-        now = _pointer(context, builder, signature.args[2], new, to, eight)
-        unit = call(builder, "llvm.fabs.f64", F64, step)
-        limit = spread(builder, builder.fmul(unit, ir.Constant(F64, ASTRAY)), EIGHT)
-        wide, begin = spread(builder, step, EIGHT), spread(builder, start, EIGHT)
-        most = spread(builder, levels, EIGHT)
-        last = builder.fsub(most, every(F64, EIGHT, 1.0))
-        kept = [cgutils.alloca_once_value(builder, zero) for _ in range(3)]
-        counts = [cgutils.alloca_once_value(builder, ir.Constant(I32, 0)) for _ in range(2)]
-        with cgutils.for_range(builder, chunks) as loop:
-            w, v = (
-                widened(builder, builder.load(builder.gep(each, [loop.index]), align=1))
-                for each in (old, now)
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            zero = ir.Constant(ir.IntType(64), 0)
+            first = _pointer(
+                context, builder, signature.args[0], arguments[0], zero, vector(F64, EIGHT)
             )
-            x = builder.fdiv(builder.fsub(w, begin), wide)
-            code = call(builder, "llvm.rint.v8f64", doubles, x)
-            code = fmin(builder, fmax(builder, code, zero), last)
-            best = builder.fsub(builder.fadd(begin, builder.fmul(code, wide)), w)
-            error = builder.fsub(v, w)
-            excess = builder.fsub(error, best)
-            below = builder.fcmp_ordered("<", w, zero)
-            above = builder.fcmp_ordered(">", w, zero)
-            parts = (
-                builder.fmul(best, best),
-                builder.select(below, excess, zero),
-                builder.select(above, excess, zero),
-            )
-            for place, part in zip(kept, parts, strict=True):
-                builder.store(builder.fadd(builder.load(place), part), place)
-            sizes = [call(builder, "llvm.fabs.v8f64", doubles, each) for each in (error, best)]
-            astray = builder.fcmp_ordered(">", builder.fsub(*sizes), limit)
-            outside = builder.or_(
-                builder.fcmp_ordered("<", x, every(F64, EIGHT, -1.0)),
-                builder.fcmp_ordered(">", x, most),
-            )
-            for place, mask in zip(counts, (astray, outside), strict=True):
-                builder.store(builder.add(builder.load(place), counted(builder, mask)), place)
-        found = []
-        for place in kept:
-            lanes = builder.load(place)
-            for width in (4, 2, 1):
-                low, high = list(range(width)), list(range(width, 2 * width))
-                lanes = builder.fadd(
-                    shuffled(builder, lanes, lanes, low), shuffled(builder, lanes, lanes, high)
-                )
-            found.append(builder.extract_element(lanes, ir.Constant(I32, 0)))
-        found[1:] = [builder.fdiv(each, unit) for each in found[1:]]
-        ends = [*found, *(builder.load(place) for place in counts)]
-        return context.make_tuple(builder, signature.return_type, ends)
+            return _over(builder, first, arguments[1], operation)
 
-    arguments = (ref, at, new, to, chunks, step, start, levels)
-    return result(*arguments), generate
+        return types.float64(values, eights), generate
+
+    return fold
+
+
+sum_of = _folder(fadd)
+"""The sum of numbers: lane `i` adds every eighth from `i` on, and then lanes are folded."""
+most_of = _folder(fmax)
+"""The largest of numbers, 0 where none is above it."""

@@ -1,21 +1,27 @@
-"""Blocks of Q4_K decoded to float32 in vectors, for the measures of what quantizing cost."""
+"""Blocks of Q4_K: decoded to float32 in vectors, and measured while they are there."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from llvmlite import ir
 from numba import types
 
-from qassay.kernels.cost_lanes import EIGHT, LANES
+from qassay.kernels.cost_lanes import EIGHT, ENDS, LANES, Written, fetched, measured
 from qassay.kernels.cost_vectors import (
     F32,
+    F64,
     I8,
     I16,
     I32,
+    counted,
     every,
     load,
     shuffled,
+    size_of,
     spread,
+    spread_at,
     spread_lane,
     store,
     vector,
@@ -41,14 +47,9 @@ def _of_halves(builder: Any, halves: Any) -> Any:
     return builder.bitcast(builder.or_(found, sign), vector(F32, count))
 
 
-@_typed_intrinsic
-def decode_q4_k(
-    _typing: Any, raw: Any, at: Any, factor: Any, group: Any, steps: Any, taken: Any, values: Any,
-    to: Any,
-) -> Any:  # fmt: skip
-    """Decode a Q4_K block to `values`, float32, from `to` on.
+def _scales(builder: Any, block: Any, factor: Any) -> tuple[Any, Any]:
+    """Return step and what is added of each group of a block, float32 vectors of `EIGHT`.
 
-    `steps` and `taken` get each group's step and what is added to its products, from `group` on.
     Bytes 4 to 15 of a block hold 6-bit scales and minimums (ggml-quants.c, get_scale_min_k4)::
 
         0..3    d and dmin, f16
@@ -58,49 +59,197 @@ def decode_q4_k(
         16..143 codes: 32 bytes hold group 2 i below and group 2 i + 1 above
     """
 
+    def masked(vector: Any, mask: int, up: int = 0, down: int = 0) -> Any:
+        if down:
+            vector = builder.lshr(vector, every(I8, 4, down))
+        vector = builder.and_(vector, every(I8, 4, mask))
+        return builder.shl(vector, every(I8, 4, up)) if up else vector
+
+    stored = builder.load(builder.bitcast(block, vector(I16, 2).as_pointer()), align=1)
+    floats = _of_halves(builder, stored)
+    scale, dmin = (spread_lane(builder, floats, lane, EIGHT) for lane in (0, 1))
+    one, two, both = (load(builder, block, index) for index in (1, 2, 3))
+    integers = []
+    for first, rest in ((one, masked(both, 15)), (two, masked(both, 15, down=4))):
+        upper = builder.or_(rest, masked(first, 3, up=4, down=6))
+        joined = shuffled(builder, masked(first, 63), upper, range(EIGHT))
+        wide = builder.zext(joined, vector(I32, EIGHT))
+        integers.append(builder.sitofp(wide, vector(F32, EIGHT)))
+    step = builder.fmul(scale, integers[0])
+    step = builder.fmul(step, spread(builder, factor, EIGHT))
+    return step, builder.fneg(builder.fmul(dmin, integers[1]))
+
+
+def _values(builder: Any, codes: Any, steps: Any, starts: Any) -> Callable[[int], list[Any]]:
+    """Return what decodes a group of a block to two vectors of `LANES`.
+
+    `codes` points to vectors of bytes, from the start of the block on; `steps` and `starts` to the
+    numbers of its groups. Groups are decoded in order: two share their bytes.
+    """
+    lanes = vector(F32, LANES)
+    wide: list[Any] = []
+
+    def decoded(number: int) -> list[Any]:
+        if number % 2 == 0:
+            bytes_ = [load(builder, codes, 1 + number + half) for half in range(2)]
+            wide[:] = [builder.zext(each, vector(I32, LANES)) for each in bytes_]
+        scale, added = (spread_at(builder, each, number, LANES) for each in (steps, starts))
+        found = []
+        for each in wide:
+            nibbles = (
+                builder.lshr(each, every(I32, LANES, 4))
+                if number % 2
+                else builder.and_(each, every(I32, LANES, 15))
+            )
+            product = builder.fmul(builder.sitofp(nibbles, lanes), scale)
+            found.append(builder.fadd(product, added))
+        return found
+
+    return decoded
+
+
+@_typed_intrinsic
+def decode_q4_k(
+    _typing: Any, raw: Any, at: Any, factor: Any, group: Any, steps: Any, taken: Any, values: Any,
+    to: Any,
+) -> Any:  # fmt: skip
+    """Decode a Q4_K block to `values`, float32, from `to` on.
+
+    `steps` and `taken` get each group's step and what is added to its products, from `group` on.
+    """
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         raw, at, factor, group, steps, taken, values, to = arguments
         kinds = signature.args
-        four, eight = vector(I8, 4), vector(F32, EIGHT)
-        block = _pointer(context, builder, kinds[0], raw, at, four)
-
-        def masked(vector: Any, mask: int, up: int = 0, down: int = 0) -> Any:
-            if down:
-                vector = builder.lshr(vector, every(I8, 4, down))
-            vector = builder.and_(vector, every(I8, 4, mask))
-            return builder.shl(vector, every(I8, 4, up)) if up else vector
-
-        stored = builder.load(builder.bitcast(block, vector(I16, 2).as_pointer()), align=1)
-        floats = _of_halves(builder, stored)
-        scale, dmin = (spread_lane(builder, floats, lane, EIGHT) for lane in (0, 1))
-        one, two, both = (load(builder, block, index) for index in (1, 2, 3))
-        integers = []
-        for first, rest in ((one, masked(both, 15)), (two, masked(both, 15, down=4))):
-            upper = builder.or_(rest, masked(first, 3, up=4, down=6))
-            joined = shuffled(builder, masked(first, 63), upper, range(EIGHT))
-            wide = builder.zext(joined, vector(I32, EIGHT))
-            integers.append(builder.sitofp(wide, eight))
-        step = builder.fmul(scale, integers[0])
-        step = builder.fmul(step, spread(builder, factor, EIGHT))
-        plus = builder.fneg(builder.fmul(dmin, integers[1]))
-        store(builder, step, _pointer(context, builder, kinds[4], steps, group, eight))
-        store(builder, plus, _pointer(context, builder, kinds[5], taken, group, eight))
-        lanes, bytes_ = vector(F32, LANES), vector(I8, LANES)
-        codes = _pointer(context, builder, kinds[0], raw, at, bytes_)
+        eight, lanes = vector(F32, EIGHT), vector(F32, LANES)
+        block = _pointer(context, builder, kinds[0], raw, at, vector(I8, 4))
+        places = [
+            _pointer(context, builder, kinds[4], steps, group, eight),
+            _pointer(context, builder, kinds[5], taken, group, eight),
+        ]
+        for each, to_ in zip(_scales(builder, block, factor), places, strict=True):
+            store(builder, each, to_)
+        codes = _pointer(context, builder, kinds[0], raw, at, vector(I8, LANES))
         target = _pointer(context, builder, kinds[6], values, to, lanes)
-        for chunk in range(EIGHT):
-            packed = load(builder, codes, 1 + chunk)
-            halves = (
-                builder.and_(packed, every(I8, LANES, 15)),
-                builder.lshr(packed, every(I8, LANES, 4)),
-            )
-            for half, nibbles in enumerate(halves):
-                number = chunk // 2 * 2 + half
-                wide = builder.sitofp(builder.zext(nibbles, vector(I32, LANES)), lanes)
-                product = builder.fmul(wide, spread_lane(builder, step, number, LANES))
-                value = builder.fadd(product, spread_lane(builder, plus, number, LANES))
-                store(builder, value, target, number * 2 + chunk % 2)
+        decoded = _values(builder, codes, *places)
+        for number in range(EIGHT):
+            for half, each in enumerate(decoded(number)):
+                store(builder, each, target, number * 2 + half)
         return context.get_dummy_value()
 
     arguments = (raw, at, factor, group, steps, taken, values, to)
     return types.void(*arguments), generate
+
+
+def _measurer(*, apart: bool) -> Callable[..., Any]:
+    """Return what measures a block; see `cost_lanes.measured`."""
+
+    @_typed_intrinsic
+    def measure(
+        _typing: Any, raw: Any, place: Any, factor: Any, ref: Any, at: Any, steps: Any,
+        starts: Any, group: Any, middle: Any, ranged: Any, kept: Any, sizes: Any, costs: Any,
+        pars: Any, bests: Any, ratios: Any,
+    ) -> Any:  # fmt: skip
+        """Measure weights `ref[at:]` against the block at `raw[place:]`, decoded in registers.
+
+        `steps` and `starts` get those of its eight groups, from `group` on; the rest is as for
+        `cost_lanes.measure_32`.
+        """
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kinds = signature.args
+
+            def place(index: int, offset: Any, to: Any) -> Any:
+                return _pointer(context, builder, kinds[index], arguments[index], offset, to)
+
+            eight, lanes, doubles = vector(F32, EIGHT), vector(F32, LANES), vector(F64, EIGHT)
+            first = arguments[7]
+            step, plus = _scales(builder, place(0, arguments[1], vector(I8, 4)), arguments[2])
+            places = [place(5, first, eight), place(6, first, eight)]
+            for each, to in zip((step, plus), places, strict=True):
+                store(builder, each, to)
+            fetched(builder, place(3, arguments[4], I8), 32)
+            values = _values(builder, place(0, arguments[1], vector(I8, LANES)), *places)
+            row = place(10, ir.Constant(ir.IntType(64), 0), vector(F64, LANES))
+            written = Written(row, *(place(index, first, doubles) for index in range(11, 16)))
+            ends = measured(
+                builder, place(3, arguments[4], lanes), values, (step, plus, every(I8, EIGHT, 0)),
+                arguments[8:10], 32, written, apart=apart,
+            )  # fmt: skip
+            return context.make_tuple(builder, signature.return_type, ends)
+
+        arguments = (
+            raw, place, factor, ref, at, steps, starts, group, middle, ranged, kept, sizes, costs,
+            pars, bests, ratios,
+        )  # fmt: skip
+        return ENDS(*arguments), generate
+
+    return measure
+
+
+measure_q4_k = _measurer(apart=False)
+apart_q4_k = _measurer(apart=True)
+
+
+@_typed_intrinsic
+def outside_q4_k(
+    _typing: Any, raw: Any, place: Any, ref: Any, at: Any, steps: Any, starts: Any, group: Any,
+    number: Any,
+) -> Any:  # fmt: skip
+    """Tell whether all weights that a group is more than half a step off lie beyond its codes.
+
+    Args are the block at `raw[place:]`, the group's weights at `ref[at:]`, its step and start at
+    `group`, and which of the block's eight it is.
+
+    Returns:
+        How many weights lie more than a step beyond the last code; -1 where a nearer code exists.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        raw, place, ref, at, steps, starts, group, number = arguments
+        kinds = signature.args
+        lanes = vector(F32, LANES)
+        codes = _pointer(context, builder, kinds[0], raw, place, vector(I8, LANES))
+        old = _pointer(context, builder, kinds[2], ref, at, lanes)
+        step, plus = (
+            builder.load(_pointer(context, builder, kind, array, group, F32), align=4)
+            for kind, array in ((kinds[4], steps), (kinds[5], starts))
+        )
+        number = builder.trunc(number, I32)
+        one = ir.Constant(I32, 1)
+        pair = builder.and_(number, ir.Constant(I32, ~1))
+        shift = spread(builder, builder.shl(builder.and_(number, one), ir.Constant(I32, 2)), LANES)
+        wide, added = spread(builder, step, LANES), spread(builder, plus, LANES)
+        size = size_of(builder, wide)
+        half = builder.fmul(size, every(F32, LANES, 0.5))
+        down = builder.fcmp_ordered("<", wide, every(F32, LANES, 0.0))
+        near, count = every(ir.IntType(1), LANES, 0), ir.Constant(I32, 0)
+        for index in range(2):
+            from_ = builder.add(pair, ir.Constant(I32, 1 + index))
+            packed = builder.load(builder.gep(codes, [from_]), align=1)
+            code = builder.lshr(builder.zext(packed, vector(I32, LANES)), shift)
+            code = builder.and_(code, every(I32, LANES, 15))
+            value = builder.fadd(builder.fmul(builder.sitofp(code, lanes), wide), added)
+            error = builder.fsub(value, load(builder, old, index))
+            toward = builder.select(down, builder.fneg(error), error)
+            low = builder.and_(
+                builder.icmp_unsigned("==", code, every(I32, LANES, 0)),
+                builder.fcmp_ordered(">", toward, every(F32, LANES, 0.0)),
+            )
+            high = builder.and_(
+                builder.icmp_unsigned("==", code, every(I32, LANES, 15)),
+                builder.fcmp_ordered("<", toward, every(F32, LANES, 0.0)),
+            )
+            beyond = builder.or_(low, high)
+            far = size_of(builder, error)
+            near = builder.or_(
+                near, builder.and_(builder.fcmp_ordered(">", far, half), builder.not_(beyond))
+            )
+            out = builder.and_(beyond, builder.fcmp_ordered(">", far, size))
+            count = builder.add(count, counted(builder, out))
+        word = ir.IntType(LANES)
+        some = builder.icmp_unsigned("!=", builder.bitcast(near, word), ir.Constant(word, 0))
+        return builder.select(some, ir.Constant(I32, -1), count)
+
+    arguments = (raw, place, ref, at, steps, starts, group, number)
+    return types.int32(*arguments), generate

@@ -12,48 +12,65 @@ from __future__ import annotations
 import numpy as np
 
 from qassay.kernels.cost import Of
+from qassay.kernels.cost_closer import look_closer
 from qassay.kernels.cost_groups import ends_of, long_way, one_group, par_of, place_of, sums_of
 from qassay.kernels.cost_lanes import (
     EIGHT,
     LANES,
     SUMS,
-    add_lanes,
-    look_closer,
+    apart_16,
+    apart_32,
     measure_16,
     measure_32,
+    most_of,
+    sum_of,
 )
-from qassay.kernels.jit import helper
+from qassay.kernels.jit import borrowing, helper
 
 _COMPARED, _ERR2, _REF2, _CROSS = int(Of.COMPARED), int(Of.ERR2), int(Of.REF2), int(Of.CROSS)
 _ERR, _REF, _BEST2, _PAR2 = int(Of.ERR), int(Of.REF), int(Of.BEST2), int(Of.PAR2)
 _NEG, _POS, _LARGEST, _STEPS = int(Of.NEGATIVE), int(Of.POSITIVE), int(Of.LARGEST), int(Of.STEPS)
 _CLIPPED, _GROUP, _ASTRAY = int(Of.CLIPPED), int(Of.GROUP), int(Of.ASTRAY)
 
+ZERO, LONG = 256, 512
+"""Marks of eight groups of which nothing is added at first: a weight is zero, or sums would not do.
+The bits below tell of groups with an error beyond half a step."""
 
-@helper
+
+@borrowing
 def _eight_long(
-    old, now, length, group, steps, starts, symmetric, levels, table, gaps, costs, pars, bests, out
+    old, now, first, length, group, steps, starts, symmetric, levels, table, gaps, costs, pars,
+    bests, out,
 ):  # fmt: skip
     """Measure eight groups weight by weight."""
     for number in range(group, group + EIGHT):
         at, end = number * length, (number + 1) * length
+        here = first + at - group * length
         costs[number], low, high = long_way(
-            old[at:end], now[at:end], at, steps[number], starts[number], levels, table, gaps, out
+            old[at:end],
+            now[here : here + length],
+            at,
+            steps[number],
+            starts[number],
+            levels,
+            table,
+            gaps,
+            out,
         )
         bests[number] = 0
         unit = 1 / max(1, levels // 2 - 1) if symmetric[number] != 0 else -1 / (levels - 1)
         pars[number] = length * par_of(low, high, unit)
 
 
-@helper
-def _closer(old, now, length, group, beyond, steps, starts, levels, bests, out):
+@borrowing
+def closer(old, now, first, length, group, beyond, steps, starts, levels, bests, out):
     """Set those of eight groups against their grid that have an error beyond half a step."""
     for each in range(EIGHT):
         if beyond >> each & 1:
             number = group + each
             at = number * length
             best, under, over, astray, clipped = look_closer(
-                old, at, now, at, length // EIGHT, np.float64(steps[number]),
+                old, at, now, first + each * length, length // EIGHT, np.float64(steps[number]),
                 np.float64(starts[number]), np.float64(levels),
             )  # fmt: skip
             bests[number] = best
@@ -63,68 +80,142 @@ def _closer(old, now, length, group, beyond, steps, starts, levels, bests, out):
             out[_CLIPPED] += clipped
 
 
-@helper
+@borrowing
+def most_at(values, done, most):
+    """Return the largest of the first values and its place; -1 where none is above `most`."""
+    found = most_of(values, done // EIGHT)
+    if found > most:
+        for number in range(done):
+            if values[number] == found:
+                return found, number
+    return most, -1
+
+
+@borrowing
 def _furthest(old, now, length, done, sizes, ratios, out):
     """Note the largest error of the first groups of a row, and the largest in steps."""
     for column, values in ((_LARGEST, sizes), (_STEPS, ratios)):
-        most, group = out[column], -1
-        for number in range(done):
-            if values[number] > most:
-                most, group = values[number], number
+        most, group = most_at(values, done, out[column])
         if group >= 0:
             at, end = group * length, (group + 1) * length
             out[column] = most
             out[column + 1] = at + place_of(old[at:end], now[at:end], np.float64(sizes[group]))
 
 
-@helper
+@borrowing
+def long_eight(
+    old, now, first, length, group, steps, starts, symmetric, levels, table, gaps, room, out
+):  # fmt: skip
+    """Measure eight groups weight by weight; `now[first:]` is what they are decoded to."""
+    costs, pars, bests, sizes, ratios = room
+    _eight_long(
+        old, now, first, length, group, steps, starts, symmetric, levels, table, gaps, costs, pars,
+        bests, out,
+    )  # fmt: skip
+    sizes[group : group + EIGHT] = 0
+    ratios[group : group + EIGHT] = 0
+
+
+@borrowing
+def counted(weights, below, above, out):
+    """Add counts of weights."""
+    out[_COMPARED] += weights
+    out[_NEG] += below
+    out[_POS] += above
+
+
+@borrowing
+def _measure(old, now, length, group, steps, starts, symmetric, levels, apart, kept, room):
+    """Measure eight groups of 16 or 32 weights; see `cost_lanes`."""
+    costs, pars, bests, sizes, ratios = room
+    middle, ranged = 1 / max(1, levels // 2 - 1), 1 / (levels - 1)
+    at = group * length
+    if length == 32:
+        if apart:
+            return apart_32(
+                old, at, now, at, steps, starts, symmetric, group, middle, ranged, kept, sizes,
+                costs, pars, bests, ratios,
+            )  # fmt: skip
+        return measure_32(
+            old, at, now, at, steps, starts, symmetric, group, middle, ranged, kept, sizes, costs,
+            pars, bests, ratios,
+        )  # fmt: skip
+    if apart:
+        return apart_16(
+            old, at, now, at, steps, starts, symmetric, group, middle, ranged, kept, sizes, costs,
+            pars, bests, ratios,
+        )  # fmt: skip
+    return measure_16(
+        old, at, now, at, steps, starts, symmetric, group, middle, ranged, kept, sizes, costs,
+        pars, bests, ratios,
+    )  # fmt: skip
+
+
+@borrowing
+def _second_look(
+    old, now, length, steps, starts, symmetric, levels, table, gaps, marks, kept, room, out
+):  # fmt: skip
+    """Settle what the first look left: errors beyond half a step, `ZERO` and `LONG`."""
+    for eight in range(room[0].size // EIGHT):
+        mark = marks[eight]
+        if not mark:
+            continue
+        group = eight * EIGHT
+        at = group * length
+        if mark & LONG:
+            long_eight(
+                old, now, at, length, group, steps, starts, symmetric, levels, table, gaps, room,
+                out,
+            )  # fmt: skip
+            continue
+        if mark & ZERO:
+            _, _, below, above = _measure(
+                old, now, length, group, steps, starts, symmetric, levels, True, kept, room
+            )
+            counted(EIGHT * length, below, above, out)
+        if mark & 255:
+            closer(old, now, at, length, group, mark & 255, steps, starts, levels, room[2], out)
+
+
+@borrowing
+def mark_of(sound, beyond, above):
+    """Return what a second look is for."""
+    if sound != 255:
+        return LONG
+    return ZERO | beyond if above < 0 else np.int64(beyond)
+
+
+@borrowing
 def _eights(
-    old, now, length, steps, starts, symmetric, levels, table, gaps, kept, sums, costs, pars,
-    bests, sizes, ratios, out,
+    old, now, length, steps, starts, symmetric, levels, table, gaps, marks, kept, room, out
 ):  # fmt: skip
     """Measure groups of 16 or 32 weights with uniform codes, eight at a time."""
-    middle, ranged = 1 / max(1, levels // 2 - 1), 1 / (levels - 1)
-    compared = negative = positive = 0
-    done = costs.size - costs.size % EIGHT
+    done = room[0].size - room[0].size % EIGHT
+    eights = negative = positive = 0
     for group in range(0, done, EIGHT):
-        at = group * length
-        if length == 32:
-            sound, beyond, below, above = measure_32(
-                old, at, now, at, steps, starts, symmetric, group, middle, ranged, sums, sizes,
-                costs, pars, bests, ratios,
-            )  # fmt: skip
-        else:
-            sound, beyond, below, above = measure_16(
-                old, at, now, at, steps, starts, symmetric, group, middle, ranged, sums, sizes,
-                costs, pars, bests, ratios,
-            )  # fmt: skip
-        if sound != 255:
-            _eight_long(
-                old, now, length, group, steps, starts, symmetric, levels, table, gaps, costs,
-                pars, bests, out,
-            )  # fmt: skip
-            sizes[group : group + EIGHT] = 0
-            ratios[group : group + EIGHT] = 0
-            continue
-        add_lanes(sums, kept)
-        compared += EIGHT * length
-        negative += below
-        positive += above
-        if beyond:
-            _closer(old, now, length, group, beyond, steps, starts, levels, bests, out)
-    _furthest(old, now, length, done, sizes, ratios, out)
-    out[_COMPARED] += compared
-    out[_NEG] += negative
-    out[_POS] += positive
+        sound, beyond, below, above = _measure(
+            old, now, length, group, steps, starts, symmetric, levels, False, kept, room
+        )
+        mark = mark_of(sound, beyond, above)
+        marks[group // EIGHT] = mark
+        if mark < ZERO:
+            eights += 1
+            negative += below
+            positive += above
+    counted(eights * EIGHT * length, negative, positive, out)
+    _second_look(
+        old, now, length, steps, starts, symmetric, levels, table, gaps, marks, kept, room, out
+    )
+    _furthest(old, now, length, done, room[3], room[4], out)
 
 
-@helper
+@borrowing
 def measure_row(ref, bits, new, steps, starts, symmetric, levels, table, gaps, work, out):
     """Measure one row, `ref` and `new` as `[groups, weights]`."""
     groups, length = ref.shape
-    away, parts, ends, lanes, room = work
+    away, parts, ends, marks, kept, room = work
     away_bits, end_bits = away.view(np.int32), ends.view(np.int32)
-    lanes[0][:] = 0
+    kept[:] = 0
     done = 0
     if table.size == 0:
         # A length that the compiler knows makes loops without a remainder.
@@ -132,7 +223,7 @@ def measure_row(ref, bits, new, steps, starts, symmetric, levels, table, gaps, w
             done = groups - groups % EIGHT
             _eights(
                 ref.reshape(ref.size), new.reshape(new.size), length, steps, starts, symmetric,
-                levels, table, gaps, *lanes, *room, out,
+                levels, table, gaps, marks, kept, room, out,
             )  # fmt: skip
         if done < groups:
             sums_of(ref[done:], new[done:], length, away[done:], parts[done:])
@@ -142,11 +233,11 @@ def measure_row(ref, bits, new, steps, starts, symmetric, levels, table, gaps, w
             group, ref[group], new[group], steps[group], starts[group], symmetric[group], levels,
             table, gaps, parts[group], ends[group], room, out,
         )  # fmt: skip
-    _finish(lanes[0], room, length, out)
+    finish(kept, room, length, out)
 
 
-@helper
-def _finish(lanes, room, length, out):
+@borrowing
+def finish(lanes, room, length, out):
     """Put the sums of all lanes and groups into their row, and find the worst group."""
     costs, pars, bests, _, _ = room
     ref2 = cross = err = ref = below = above = 0.0
@@ -163,8 +254,9 @@ def _finish(lanes, room, length, out):
     out[_REF] += ref
     out[_NEG + 1] += below
     out[_POS + 1] += above
-    cost = par = best = 0.0
-    for group in range(costs.size):
+    eights = costs.size // EIGHT
+    cost, par, best = sum_of(costs, eights), sum_of(pars, eights), sum_of(bests, eights)
+    for group in range(eights * EIGHT, costs.size):
         cost += costs[group]
         par += pars[group]
         best += bests[group]
@@ -181,21 +273,20 @@ def _finish(lanes, room, length, out):
 
 
 @helper
-def _room(groups):
-    """Return lanes of a row and of eight groups; and of groups cost, par, best, largest error."""
-    lanes = (np.zeros(SUMS * LANES), np.empty(SUMS * LANES, np.float32))
-    costs, pars, bests = np.zeros(groups), np.zeros(groups), np.zeros(groups)
-    return lanes, (costs, pars, bests, np.zeros(groups), np.zeros(groups))
-
-
-@helper
 def work_for(groups, length):
-    """Return what `_row` works in: errors, sums and ends of groups, and `_room`."""
-    lanes, each = _room(groups)
+    """Return what a row works in.
+
+    Errors, sums and ends of groups, marks of eights, sums in lanes; and of each group its cost,
+    par, best, largest error, and that in steps.
+    """
+    room = (
+        np.zeros(groups), np.zeros(groups), np.zeros(groups), np.zeros(groups), np.zeros(groups)
+    )  # fmt: skip
     return (
         np.empty((groups, length), np.float32),
         np.empty((groups, 9), np.float32),
         np.empty((groups, 3), np.float32),
-        lanes,
-        each,
+        np.zeros(groups // EIGHT + 1, np.uint16),
+        np.zeros(SUMS * LANES),
+        room,
     )

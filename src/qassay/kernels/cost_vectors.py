@@ -40,6 +40,13 @@ def spread(builder: Any, value: Any, count: int) -> Any:
     return spread_lane(builder, single, 0, count)
 
 
+def spread_at(builder: Any, floats: Any, index: int, count: int) -> Any:
+    """Return a vector of `count` times one number of a vector in memory: no shuffle is needed."""
+    numbers = builder.bitcast(floats, F32.as_pointer())
+    at = builder.gep(numbers, [ir.Constant(I32, index)])
+    return spread(builder, builder.load(at, align=4), count)
+
+
 def call(builder: Any, name: str, to: Any, *arguments: Any) -> Any:
     """Call an LLVM intrinsic that returns `to`."""
     kind = ir.FunctionType(to, [each.type for each in arguments])

@@ -69,6 +69,17 @@ def helper(function: F) -> F:
     return numba.njit(nogil=True, error_model="numpy", **bare)(function)
 
 
+def borrowing(function: F) -> F:
+    """Compile such a function without counting references: it may not make or return arrays.
+
+    Arrays that are arguments, or taken apart from tuples, would be counted up and down in every
+    call, with instructions that lock the bus: for a row of a few thousand weights that is as much
+    as the work. Views of arguments are fine.
+    """
+    bare = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+    return numba.njit(nogil=True, error_model="numpy", **bare)(function)
+
+
 def kernel(function: F) -> F:
     """Compile `function` without the GIL and with strict IEEE arithmetic.
 
