@@ -23,8 +23,17 @@ def run(
     severity: Mapping[str, str],
     *,
     shown: bool,
+    pictures: bool = True,
 ) -> Report:
     """Compare two paths and return the report.
+
+    Args:
+        reference: The first path.
+        other: The second.
+        choice: Which rules run.
+        severity: How findings are graded.
+        shown: Whether a progress bar is.
+        pictures: Whether the report is of a format that shows how errors are spread.
 
     Raises:
         UsageError: A rule code names nothing there is, or no rule is left to run.
@@ -36,4 +45,5 @@ def run(
     names = [name for _, name in named] * (1 if len(named) == len(paths) else 2)
     with progress("comparing", sum(map(input_bytes, paths)), shown=shown) as step:
         options = replace(options, progress=step)
-        return report_of(compare(reference, other, options, (names[0], names[1])))
+        found = compare(reference, other, options, (names[0], names[1]), pictures=pictures)
+        return report_of(found)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import chain, pairwise
 from typing import Any
 
 from qassay.compare import names
+from qassay.compare.cost import reading
 from qassay.compare.cost.facts import Cost
 from qassay.compare.cost.folds import Fold, settle_folds
 from qassay.compare.cost.pairs import Floats, compare_cost, is_float
@@ -46,29 +48,53 @@ _SAME_VALUES = Transformation(
 )
 
 
-def compare_containers(a: Container, b: Container, progress: Progress | None = None) -> Comparison:
+def compare_containers(
+    a: Container, b: Container, progress: Progress | None = None, *, pictures: bool = True
+) -> Comparison:
     """Compare every weight that both sides have, and list those that one side has alone.
 
     Args:
         a: The reference.
         b: What is set against it.
         progress: Called with the number of bytes just read.
+        pictures: Whether to look how errors are spread over a step, which no verdict needs.
     """
     one, two = entries_of(a), entries_of(b)
     found = Comparison((a.path, b.path), metadata=metadata_differences(a, b))
     context = Context(one.gguf != two.gguf, heads_of(a, b))
-    known = Known(one, two)
+    known = Known(one, two, pictures=pictures)
     broken = (_not_whole(a), _not_whole(b))
-    for match in matches(one, two):
-        if match.a is None or match.b is None:
-            _alone(found, match, one, two, broken)
-            continue
-        pair = compare_entries(match, context, known)
-        found.pairs.append(pair)
-        if progress is not None:
-            progress(pair.nbytes)
+    with known.ahead:
+        for match, after in pairwise(chain([None], matches(one, two), [None])):
+            _begin(after, known)
+            if match is None:
+                continue
+            if match.a is None or match.b is None:
+                _alone(found, match, one, two, broken)
+                continue
+            pair = compare_entries(match, context, known)
+            found.pairs.append(pair)
+            if progress is not None:
+                progress(pair.nbytes)
     settle_folds(known.folds, known.norms)
     return found
+
+
+def _begin(match: Match | None, known: Known) -> None:
+    """Have the weight that is next measured already, if it will be set against a float one."""
+    if match is None or match.a is None or match.b is None or _incomparable(match.a, match.b):
+        return
+    if is_quantized(match.a) != is_quantized(match.b):
+        plain, weight = _float_first(match.a, match.b)
+        if _squeezed(plain.shape) == _squeezed(weight.shape):
+            known.ahead.start(reading.Sides(plain, weight))
+
+
+def _float_first(a: Entry, b: Entry) -> tuple[Plain, Weight]:
+    plain, weight = (a, b) if isinstance(a, Plain) else (b, a)
+    assert isinstance(plain, Plain)  # noqa: S101 - one of both is
+    assert not isinstance(weight, (Plain, Unread))  # noqa: S101
+    return plain, weight
 
 
 def _not_whole(container: Container) -> str:
@@ -188,9 +214,17 @@ def _compare_cost(
     floats, name = known.floats(0 if plain is a else 1), pair.name if plain is a else pair.tensor
     heads = context.heads if q_or_k else ()
     done = compare_cost(
-        plain, weight, pair, floats, name, heads, converted=context.converted and q_or_k
+        plain,
+        weight,
+        pair,
+        floats,
+        name,
+        heads,
+        converted=context.converted and q_or_k,
+        pieces=known.ahead.pieces(plain, weight),
     )
-    done.cost.histogram = steps_of(plain, weight)
+    if known.pictures:
+        done.cost.histogram = steps_of(plain, weight)
     if done.fold is not None and done.folded is not None:
         known.folds.append((pair, done.fold, done.folded))
 
@@ -267,7 +301,11 @@ def _compare_weights(
 class Known:
     """The first side's weights by what their first rows hold, looked up when one is different."""
 
-    def __init__(self, entries: Entries, others: Entries | None = None) -> None:
+    def __init__(
+        self, entries: Entries, others: Entries | None = None, *, pictures: bool = True
+    ) -> None:
+        self.ahead = reading.Ahead()
+        self.pictures = pictures
         self._entries = entries
         self._sides = (entries, entries if others is None else others)
         self._floats: dict[int, Floats] = {}

@@ -78,10 +78,10 @@ def rows_of(weight: Weight) -> int:
     return math.prod(weight.shape[:-1])
 
 
-def slabs(weight: Weight) -> list[tuple[int, int]]:
-    """Return where to cut a weight so that no piece is large."""
+def slabs(weight: Weight, times: int = 1) -> list[tuple[int, int]]:
+    """Return where to cut a weight so that no piece has many more than `times * SLAB` weights."""
     rows = rows_of(weight)
-    step = max(1, SLAB // max(1, weight.shape[-1]))
+    step = max(1, times * SLAB // max(1, weight.shape[-1]))
     if step > 128:
         step -= step % 128  # block scales share 128 rows, words 8 or 32
     return [(start, min(start + step, rows)) for start in range(0, rows, step)]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import stat
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +14,6 @@ from qassay.core.source import Bytes
 
 INDEX_SUFFIX = ".safetensors.index.json"
 """How the names of shard indexes end."""
-
-_POPULATE_READ = 22
-"""`MADV_POPULATE_READ` of Linux 5.14, which `mmap` does not name; others refuse it."""
 
 
 class MmapSource:
@@ -83,18 +78,6 @@ class MmapSource:
                 hint="wait until whatever writes this file is done, and check it again",
             )
         return self._bytes[offset : offset + length]
-
-    def expect(self, offset: int, length: int) -> None:
-        """Map the pages of a range that is read next, all at once where the system can do that.
-
-        A page that is mapped when it is first touched costs more than to read what is on it.
-        """
-        start = offset - offset % mmap.PAGESIZE
-        if sys.platform != "linux" or self._map is None:
-            return
-        if start >= 0 and offset + length <= self._size:
-            with contextlib.suppress(OSError, ValueError):
-                self._map.madvise(_POPULATE_READ, start, offset + length - start)
 
     def __getstate__(self) -> dict[str, object]:
         # A report is pickled with what was measured: the file stays where it is.

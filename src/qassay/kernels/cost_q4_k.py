@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from llvmlite import ir
@@ -15,6 +15,7 @@ from qassay.kernels.cost_vectors import (
     I8,
     I16,
     I32,
+    call,
     counted,
     every,
     load,
@@ -27,6 +28,8 @@ from qassay.kernels.cost_vectors import (
     vector,
 )
 from qassay.kernels.loads import _pointer, _typed_intrinsic
+
+BIT = ir.IntType(1)
 
 
 def _of_halves(builder: Any, halves: Any) -> Any:
@@ -191,6 +194,33 @@ measure_q4_k = _measurer(apart=False)
 apart_q4_k = _measurer(apart=True)
 
 
+def _group_of(
+    context: Any, builder: Any, signature: Any, arguments: Any
+) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield codes, step and errors of each half of one group, in lanes."""
+    raw, place, ref, at, steps, starts, group, number = arguments[:8]
+    kinds = signature.args
+    lanes = vector(F32, LANES)
+    codes = _pointer(context, builder, kinds[0], raw, place, vector(I8, LANES))
+    old = _pointer(context, builder, kinds[2], ref, at, lanes)
+    step, plus = (
+        builder.load(_pointer(context, builder, kind, array, group, F32), align=4)
+        for kind, array in ((kinds[4], steps), (kinds[5], starts))
+    )
+    number = builder.trunc(number, I32)
+    pair = builder.and_(number, ir.Constant(I32, ~1))
+    half = builder.and_(number, ir.Constant(I32, 1))
+    shift = spread(builder, builder.shl(half, ir.Constant(I32, 2)), LANES)
+    wide, added = spread(builder, step, LANES), spread(builder, plus, LANES)
+    for index in range(2):
+        from_ = builder.add(pair, ir.Constant(I32, 1 + index))
+        packed = builder.load(builder.gep(codes, [from_]), align=1)
+        code = builder.lshr(builder.zext(packed, vector(I32, LANES)), shift)
+        code = builder.and_(code, every(I32, LANES, 15))
+        value = builder.fadd(builder.fmul(builder.sitofp(code, lanes), wide), added)
+        yield code, wide, builder.fsub(value, load(builder, old, index))
+
+
 @_typed_intrinsic
 def outside_q4_k(
     _typing: Any, raw: Any, place: Any, ref: Any, at: Any, steps: Any, starts: Any, group: Any,
@@ -206,45 +236,23 @@ def outside_q4_k(
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        raw, place, ref, at, steps, starts, group, number = arguments
-        kinds = signature.args
-        lanes = vector(F32, LANES)
-        codes = _pointer(context, builder, kinds[0], raw, place, vector(I8, LANES))
-        old = _pointer(context, builder, kinds[2], ref, at, lanes)
-        step, plus = (
-            builder.load(_pointer(context, builder, kind, array, group, F32), align=4)
-            for kind, array in ((kinds[4], steps), (kinds[5], starts))
-        )
-        number = builder.trunc(number, I32)
-        one = ir.Constant(I32, 1)
-        pair = builder.and_(number, ir.Constant(I32, ~1))
-        shift = spread(builder, builder.shl(builder.and_(number, one), ir.Constant(I32, 2)), LANES)
-        wide, added = spread(builder, step, LANES), spread(builder, plus, LANES)
-        size = size_of(builder, wide)
-        half = builder.fmul(size, every(F32, LANES, 0.5))
-        down = builder.fcmp_ordered("<", wide, every(F32, LANES, 0.0))
-        near, count = every(ir.IntType(1), LANES, 0), ir.Constant(I32, 0)
-        for index in range(2):
-            from_ = builder.add(pair, ir.Constant(I32, 1 + index))
-            packed = builder.load(builder.gep(codes, [from_]), align=1)
-            code = builder.lshr(builder.zext(packed, vector(I32, LANES)), shift)
-            code = builder.and_(code, every(I32, LANES, 15))
-            value = builder.fadd(builder.fmul(builder.sitofp(code, lanes), wide), added)
-            error = builder.fsub(value, load(builder, old, index))
+        zero = every(F32, LANES, 0.0)
+        near, count = every(BIT, LANES, 0), ir.Constant(I32, 0)
+        for code, step, error in _group_of(context, builder, signature, arguments):
+            size, far = size_of(builder, step), size_of(builder, error)
+            half = builder.fmul(size, every(F32, LANES, 0.5))
+            down = builder.fcmp_ordered("<", step, zero)
             toward = builder.select(down, builder.fneg(error), error)
-            low = builder.and_(
-                builder.icmp_unsigned("==", code, every(I32, LANES, 0)),
-                builder.fcmp_ordered(">", toward, every(F32, LANES, 0.0)),
-            )
-            high = builder.and_(
-                builder.icmp_unsigned("==", code, every(I32, LANES, 15)),
-                builder.fcmp_ordered("<", toward, every(F32, LANES, 0.0)),
-            )
-            beyond = builder.or_(low, high)
-            far = size_of(builder, error)
-            near = builder.or_(
-                near, builder.and_(builder.fcmp_ordered(">", far, half), builder.not_(beyond))
-            )
+            ends = [
+                builder.and_(
+                    builder.icmp_unsigned("==", code, every(I32, LANES, end)),
+                    builder.fcmp_ordered(sign, toward, zero),
+                )
+                for end, sign in ((0, ">"), (15, "<"))
+            ]
+            beyond = builder.or_(*ends)
+            wrong = builder.and_(builder.fcmp_ordered(">", far, half), builder.not_(beyond))
+            near = builder.or_(near, wrong)
             out = builder.and_(beyond, builder.fcmp_ordered(">", far, size))
             count = builder.add(count, counted(builder, out))
         word = ir.IntType(LANES)
@@ -252,4 +260,25 @@ def outside_q4_k(
         return builder.select(some, ir.Constant(I32, -1), count)
 
     arguments = (raw, place, ref, at, steps, starts, group, number)
+    return types.int32(*arguments), generate
+
+
+@_typed_intrinsic
+def error_at_q4_k(
+    _typing: Any, raw: Any, place: Any, ref: Any, at: Any, steps: Any, starts: Any, group: Any,
+    number: Any, largest: Any,
+) -> Any:  # fmt: skip
+    """Return where in a group the error of that size is; args are as for `outside_q4_k`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        size = spread(builder, builder.fptrunc(arguments[8], F32), LANES)
+        found = ir.Constant(I32, 0)
+        for half, (_, _, error) in enumerate(_group_of(context, builder, signature, arguments)):
+            same = builder.fcmp_ordered("==", size_of(builder, error), size)
+            bits = builder.zext(builder.bitcast(same, ir.IntType(LANES)), I32)
+            found = builder.or_(found, builder.shl(bits, ir.Constant(I32, LANES * half)))
+        at = call(builder, "llvm.cttz.i32", I32, found, ir.Constant(BIT, 0))
+        return builder.and_(at, ir.Constant(I32, 31))
+
+    arguments = (raw, place, ref, at, steps, starts, group, number, largest)
     return types.int32(*arguments), generate

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from qassay.kernels.cost import Of
-from qassay.kernels.cost_groups import place_of
 from qassay.kernels.cost_lanes import EIGHT
-from qassay.kernels.cost_q4_k import apart_q4_k, decode_q4_k, measure_q4_k, outside_q4_k
+from qassay.kernels.cost_q4_k import (
+    apart_q4_k,
+    decode_q4_k,
+    error_at_q4_k,
+    measure_q4_k,
+    outside_q4_k,
+)
 from qassay.kernels.cost_rows import (
     LONG,
     ZERO,
@@ -25,28 +28,10 @@ _LENGTH, _BLOCK, _BYTES, _LEVELS = 32, 256, 144, 16
 
 
 @borrowing
-def _beyond(ref, raw, place, block, mark, steps, starts, now, bests, factor, out):
-    """Look at groups with an error beyond half a step: most hold weights beyond their codes."""
-    decoded = False
-    for number in range(EIGHT):
-        if not mark >> number & 1:
-            continue
-        group = block * EIGHT + number
-        clipped = outside_q4_k(raw, place, ref, group * _LENGTH, steps, starts, group, number)
-        if clipped >= 0:
-            out[_CLIPPED] += clipped
-            continue
-        if not decoded:
-            decode_q4_k(raw, place, factor, block * EIGHT, steps, starts, now, 0)
-            decoded = True
-        closer(ref, now, 0, _LENGTH, block * EIGHT, 1 << number, steps, starts, _LEVELS, bests, out)
-
-
-@borrowing
 def _second_look(
     ref, raw, at, factor, steps, starts, symmetric, table, gaps, now, marks, kept, room, out
 ):  # fmt: skip
-    """Settle what the first look left; see `cost_rows`."""
+    """Settle what the first look left: weights beyond their codes, mostly; see `cost_rows`."""
     costs, pars, bests, sizes, ratios = room
     for block in range(ref.size // _BLOCK):
         mark = marks[block]
@@ -66,17 +51,31 @@ def _second_look(
                 sizes, costs, pars, bests, ratios,
             )  # fmt: skip
             counted(_BLOCK, below, above, out)
-        if mark & 255:
-            _beyond(ref, raw, place, block, mark, steps, starts, now, bests, factor, out)
+        left = 0
+        for number in range(EIGHT):
+            if mark >> number & 1:
+                here = group + number
+                clipped = outside_q4_k(raw, place, ref, here * _LENGTH, steps, starts, here, number)
+                if clipped < 0:
+                    left |= 1 << number
+                else:
+                    out[_CLIPPED] += clipped
+        if left:
+            decode_q4_k(raw, place, factor, group, steps, starts, now, 0)
+            closer(ref, now, 0, _LENGTH, group, left, steps, starts, _LEVELS, bests, out)
 
 
 @borrowing
 def measure_row_q4_k(ref, raw, at, factor, steps, starts, symmetric, table, gaps, work, out):
-    """Measure one row `[K]` against its Q4_K blocks at `raw[at:]`, decoded on the way."""
-    away, _, _, marks, kept, room = work
+    """Measure one row `[K]` against its Q4_K blocks at `raw[at:]`, decoded on the way.
+
+    `work` holds room for a decoded block, marks of blocks, sums in lanes; and of each group its
+    cost, par, best, largest error, and that in steps.
+    """
+    now, marks, kept, room = work
     costs, pars, bests, sizes, ratios = room
-    now = away.reshape(away.size)[:_BLOCK]
-    kept[:] = 0
+    for lane in range(kept.size):
+        kept[lane] = 0
     blocks = negative = positive = 0
     for block in range(ref.size // _BLOCK):
         sound, beyond, below, above = measure_q4_k(
@@ -97,10 +96,10 @@ def measure_row_q4_k(ref, raw, at, factor, steps, starts, symmetric, table, gaps
         most, group = most_at(values, values.size, out[column])
         if group >= 0:
             block = group // EIGHT
-            decode_q4_k(raw, at + block * _BYTES, factor, block * EIGHT, steps, starts, now, 0)
-            first, of = group % EIGHT * _LENGTH, group * _LENGTH
+            of = group * _LENGTH
             out[column] = most
-            out[column + 1] = of + place_of(
-                ref[of : of + _LENGTH], now[first : first + _LENGTH], np.float64(sizes[group])
-            )
+            out[column + 1] = of + error_at_q4_k(
+                raw, at + block * _BYTES, ref, of, steps, starts, group, group % EIGHT,
+                sizes[group],
+            )  # fmt: skip
     finish(kept, room, _LENGTH, out)

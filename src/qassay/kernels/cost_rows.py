@@ -13,6 +13,7 @@ import numpy as np
 
 from qassay.kernels.cost import Of
 from qassay.kernels.cost_closer import look_closer
+from qassay.kernels.cost_folds import index_of, most_of, shares_of, sum_of
 from qassay.kernels.cost_groups import ends_of, long_way, one_group, par_of, place_of, sums_of
 from qassay.kernels.cost_lanes import (
     EIGHT,
@@ -22,8 +23,6 @@ from qassay.kernels.cost_lanes import (
     apart_32,
     measure_16,
     measure_32,
-    most_of,
-    sum_of,
 )
 from qassay.kernels.jit import borrowing, helper
 
@@ -83,12 +82,15 @@ def closer(old, now, first, length, group, beyond, steps, starts, levels, bests,
 @borrowing
 def most_at(values, done, most):
     """Return the largest of the first values and its place; -1 where none is above `most`."""
-    found = most_of(values, done // EIGHT)
+    eights = done // EIGHT
+    group = -1
+    found = most_of(values, eights)
     if found > most:
-        for number in range(done):
-            if values[number] == found:
-                return found, number
-    return most, -1
+        most, group = found, index_of(values, eights, found)
+    for number in range(eights * EIGHT, done):
+        if values[number] > most:
+            most, group = values[number], number
+    return most, group
 
 
 @borrowing
@@ -264,12 +266,13 @@ def finish(lanes, room, length, out):
     out[_PAR2] = par
     out[_BEST2] += best
     usual = par / costs.size
-    for group in range(costs.size):
-        if costs[group] > out[_GROUP] * usual:
-            ratio = costs[group] / max(pars[group], usual)
-            if ratio > out[_GROUP]:
-                out[_GROUP] = ratio
-                out[_GROUP + 1] = group * length
+    shares_of(costs, pars, usual, eights)
+    for group in range(eights * EIGHT, costs.size):
+        costs[group] /= max(pars[group], usual)
+    most, group = most_at(costs, costs.size, out[_GROUP])
+    if group >= 0:
+        out[_GROUP] = most
+        out[_GROUP + 1] = group * length
 
 
 @helper

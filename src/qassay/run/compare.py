@@ -47,6 +47,8 @@ def compare(
     b: Source,
     options: CheckOptions | None = None,
     names: tuple[str | None, str | None] = (None, None),
+    *,
+    pictures: bool = True,
 ) -> CompareResult:
     """Compare two models; one that cannot be read gives a result with nothing but its reason.
 
@@ -55,6 +57,7 @@ def compare(
         b: What is set against it.
         options: Which rules are asked, how findings are graded, whom to tell of progress.
         names: How the report names the paths; see `open_container`.
+        pictures: Whether to look how errors are spread over a step, which no verdict needs.
 
     Raises:
         UsageError: `options` leave no rule to run.
@@ -80,7 +83,7 @@ def compare(
         both = (opened[0], opened[1])
         if unread:
             return CompareResult(both, Comparison((both[0].path, both[1].path)), unread=unread)
-        comparison = compare_containers(*both, options.progress)
+        comparison = compare_containers(*both, options.progress, pictures=pictures)
     finally:
         for each in close:
             each()

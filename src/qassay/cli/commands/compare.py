@@ -47,6 +47,13 @@ def command(
     from qassay.cli import comparing, emit  # noqa: PLC0415 - imports NumPy
 
     shown = not no_progress and output.verbosity >= 0
-    report = comparing.run(Path(reference), Path(other), choice, severities(), shown=shown)
+    report = comparing.run(
+        Path(reference),
+        Path(other),
+        choice,
+        severities(),
+        shown=shown,
+        pictures=output.format != "text",
+    )
     emit.emit(report, output)
     return report.exit_code(judgement.fail_on, allow_incomplete=judgement.allow_incomplete)

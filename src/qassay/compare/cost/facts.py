@@ -52,8 +52,9 @@ class Cost:
 
     def add(self, start: int, rows: Doubles) -> None:
         """Add the measures of rows `start` and following, in order."""
+        totals = rows.sum(axis=0).tolist()
         for name in _SUMMED:
-            self.sums[name].append(float(rows[:, name].sum()))
+            self.sums[name].append(totals[name])
         for name in _KEPT:
             self.rows[name].append(rows[:, name].copy())
         for column, word in ((Of.LARGEST, "largest"), (Of.STEPS, "steps"), (Of.GROUP, "group")):

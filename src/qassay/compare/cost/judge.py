@@ -8,7 +8,7 @@ point off by one or a cast that cuts off the wrong way are above 2.5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from qassay.compare.cost import hypotheses, places
 from qassay.compare.cost.facts import Cost
 from qassay.compare.cost.folds import Fold, folds
 from qassay.compare.cost.hypotheses import Idea, error_of, ratio_of, sample_rows
-from qassay.compare.cost.reading import Sides, grid_of, measured, sample
+from qassay.compare.cost.reading import Piece, Sides, grid_of, measured, sample
 from qassay.compare.facts import Fault, Transformation
 from qassay.kernels import cost as kernels
 from qassay.kernels.cost import Of
@@ -73,7 +73,12 @@ class Judged:
 
 
 def judge(
-    sides: Sides, others: Others, heads: Sequence[int] = (), *, converted: bool = False
+    sides: Sides,
+    others: Others,
+    heads: Sequence[int] = (),
+    *,
+    converted: bool = False,
+    pieces: Iterator[Piece] | None = None,
 ) -> Judged:
     """Measure a weight, and find out what went wrong if something did.
 
@@ -82,8 +87,9 @@ def judge(
         others: Returns the name of another float tensor that these weights are, or "".
         heads: Numbers of attention heads, where rows may be in llama.cpp's rotary order.
         converted: Whether such an order is expected.
+        pieces: The measures of the weight, where they are taken already.
     """
-    found = Judged(_whole(sides), left=sides)
+    found = Judged(_whole(sides, pieces), left=sides)
     _nonfinite(found)
     if not _odd(found.cost):
         return found
@@ -125,9 +131,9 @@ def _scaled(found: Judged, sides: Sides) -> None:
         return
 
 
-def _whole(sides: Sides) -> Cost:
+def _whole(sides: Sides, pieces: Iterator[Piece] | None = None) -> Cost:
     cost = Cost()
-    for start, rows in measured(sides):
+    for start, rows in measured(sides) if pieces is None else pieces:
         cost.add(start, rows)
     return cost
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from qassay.compare.cost.hypotheses import likeness
 from qassay.compare.cost.judge import ABOVE, Judged, judge
-from qassay.compare.cost.reading import Sides, read_rows, sample
+from qassay.compare.cost.reading import Piece, Sides, read_rows, sample
 from qassay.compare.facts import Pair
 from qassay.compare.weights import Entry, Plain, Weight
 from qassay.kernels.cost import Of
@@ -65,6 +65,7 @@ def compare_cost(
     heads: Sequence[int] = (),
     *,
     converted: bool = False,
+    pieces: Iterator[Piece] | None = None,
 ) -> Judged:
     """Fill in what quantizing cost, and what went wrong if something did.
 
@@ -76,9 +77,14 @@ def compare_cost(
         name: The tensor's name among them.
         heads: Numbers of attention heads where rows may be in rotary order.
         converted: Whether the two sides are of different converters, so that this is expected.
+        pieces: The measures of the weight, where they are taken already.
     """
     found = judge(
-        Sides(plain, weight), lambda sides: floats.holds(sides, name), heads, converted=converted
+        Sides(plain, weight),
+        lambda sides: floats.holds(sides, name),
+        heads,
+        converted=converted,
+        pieces=pieces,
     )
     settle(pair, found)
     return found

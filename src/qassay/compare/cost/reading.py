@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,13 +12,17 @@ import numpy.typing as npt
 
 from qassay.compare.forms import Form
 from qassay.compare.weights import BlockWeight, Plain, Weight, row_factors, rows_of, slabs
-from qassay.containers.sources import MmapSource
 from qassay.kernels import cost as reference
 from qassay.kernels.cost import Doubles, Floats, Grid
 from qassay.kernels.select import choose
 
 Order = npt.NDArray[np.int64]
 Undo = Callable[[Form], Form]
+Piece = tuple[int, Doubles]
+
+THREADS = 2
+_MAPPED = 4
+"""How many times as many weights are measured at a time where neither side is copied first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,16 +92,19 @@ def read_rows(plain: Plain, start: int, stop: int, columns: int) -> Floats:
 
     What is stored as float32 is not copied: those rows cannot be written to.
     """
-    if type(plain) is Plain and plain.step == 1 and getattr(plain.encoding, "dtype", "") == "<f4":
+    if _is_float32(plain):
         source, offset = plain.stored.source, plain.stored.offset
         at, length = offset + start * columns * 4, (stop - start) * columns * 4
-        if isinstance(source, MmapSource):
-            source.expect(at, length)
         raw = source.read(at, length)
         return np.require(raw.view("<f4"), np.float32, "A").reshape(-1, columns)
     values = plain.read(start * columns, stop * columns)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(values, np.float32).reshape(-1, columns)
+
+
+def _is_float32(plain: Plain) -> bool:
+    stored = getattr(plain.encoding, "dtype", "")
+    return type(plain) is Plain and plain.step == 1 and stored == "<f4"
 
 
 def _runs(wanted: Order) -> Iterator[tuple[int, int, int]]:
@@ -170,23 +177,62 @@ def measure(sides: Sides, start: int, stop: int, *, fast: bool) -> Doubles:
     return found
 
 
-def measured(sides: Sides, threads: int = 2) -> Iterator[tuple[int, Doubles]]:
+def _fast(sides: Sides) -> bool:
+    return choose(sides.weight.nbytes + sides.rows * sides.width * 4).name == "fast"
+
+
+def _in_place(sides: Sides) -> bool:
+    return sides.plain and _is_float32(sides.ref) and isinstance(sides.weight, BlockWeight)
+
+
+def measured(sides: Sides, threads: int = THREADS) -> Iterator[Piece]:
     """Yield first row and measures of each piece, in order; pieces are the same for any threads."""
-    fast = choose(sides.weight.nbytes + sides.rows * sides.width * 4).name == "fast"
-    cuts = slabs(sides.weight)
-    if not fast or len(cuts) < 2 or threads < 2:
-        for start, stop in cuts:
+    if not _fast(sides) or threads < 2:
+        fast = _fast(sides)
+        for start, stop in slabs(sides.weight):
             yield start, measure(sides, start, stop, fast=fast)
         return
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: list[tuple[int, Any]] = []
-        for start, stop in cuts:
-            waiting.append((start, pool.submit(measure, sides, start, stop, fast=True)))
-            if len(waiting) > threads:
-                first, done = waiting.pop(0)
-                yield first, done.result()
-        for first, done in waiting:
-            yield first, done.result()
+    with Ahead(threads) as ahead:
+        ahead.start(sides)
+        yield from ahead.pieces(sides.ref, sides.weight) or ()
+
+
+class Ahead:
+    """Measures of the weights that are asked for next, taken while another is judged.
+
+    So no thread waits for the last piece of a weight, nor for what is said of it.
+    """
+
+    def __init__(self, threads: int = THREADS) -> None:
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._begun: dict[tuple[int, int], list[tuple[int, Future[Doubles]]]] = {}
+
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def start(self, sides: Sides) -> None:
+        """Begin to measure a weight, where it is large enough for kernels that need no GIL."""
+        if not _fast(sides):
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads)
+        self._begun[id(sides.ref), id(sides.weight)] = [
+            (start, self._pool.submit(measure, sides, start, stop, fast=True))
+            for start, stop in slabs(sides.weight, _MAPPED if _in_place(sides) else 1)
+        ]
+
+    def pieces(self, ref: Plain, weight: Weight) -> Iterator[Piece] | None:
+        """Return first row and measures of each piece, in order; None for what was not begun."""
+        begun = self._begun.pop((id(ref), id(weight)), None)
+        if begun is None:
+            return None
+        wait(done for _, done in begun)  # to wake up for each would take time from those at work
+        return ((start, done.result()) for start, done in begun)
 
 
 def sample(sides: Sides, rows: Order) -> tuple[Floats, Form]:
