@@ -16,6 +16,9 @@ class ErrorAboveBound(FaultRule, code="Q601", name="error-above-bound"):
     rows and columns that decode to zeros; and weights that lie beyond all codes of their group.
     Known faults (other rows, shifted zero points, swapped nibbles) are undone first and reported by
     their own rules. Sound files, those of GPTQ and searched scales among them, stay below 1.4.
+    What is above is looked at again: rows whose error is 1/100 of the usual, weights of few
+    distinct values, groups that were given up for a column of great importance, and single columns
+    where GPTQ chose all codes together are not reported.
     An error where a row or column is lost, codes are saturated, or a tensor costs more than 6
     times what it should; a warning elsewhere.
 

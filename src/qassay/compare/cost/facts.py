@@ -17,7 +17,9 @@ _SUMMED = (
     Of.BEST2, Of.PAR2, Of.NEGATIVE, Of.NEGATIVE_BIAS, Of.NEGATIVE_EXCESS, Of.POSITIVE,
     Of.POSITIVE_BIAS, Of.POSITIVE_EXCESS, Of.ASTRAY, Of.CLIPPED,
 )  # fmt: skip
-_KEPT = (Of.ERR2, Of.REF2, Of.BEST2, Of.PAR2, Of.COMPARED)
+_KEPT = (Of.ERR2, Of.REF2, Of.BEST2, Of.PAR2, Of.COMPARED, Of.GROUP, Of.GROUP_AT)
+TINY_ROW = 1e-4
+"""Of what the usual row should cost (squared): what any row may cost."""
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 _WORST = 8
 
@@ -32,7 +34,6 @@ class Cost:
         rows: By `Of`, one number a row.
         largest: Largest |e|, with row and column.
         steps: The same in steps of the weight's own group.
-        group: The worst group: its mean squared error as multiples of what it should cost.
         hidden: Where first a value is finite only when quantized.
         born: Where first the reverse.
         histogram: How errors are spread over a step; None where that was not looked at.
@@ -45,7 +46,6 @@ class Cost:
     )
     largest: tuple[float, int, int] = (0.0, 0, 0)
     steps: tuple[float, int, int] = (0.0, 0, 0)
-    group: tuple[float, int, int] = (0.0, 0, 0)
     hidden: int | None = None
     born: int | None = None
     histogram: Histogram | None = None
@@ -57,7 +57,7 @@ class Cost:
             self.sums[name].append(totals[name])
         for name in _KEPT:
             self.rows[name].append(rows[:, name].copy())
-        for column, word in ((Of.LARGEST, "largest"), (Of.STEPS, "steps"), (Of.GROUP, "group")):
+        for column, word in ((Of.LARGEST, "largest"), (Of.STEPS, "steps")):
             at = int(np.argmax(rows[:, column]))
             value = float(rows[at, column])
             if value > getattr(self, word)[0]:
@@ -137,13 +137,42 @@ class Cost:
         """Return RMSE of each row as multiples of what the row should cost.
 
         Rows much smaller than the usual one share its floor: a row of zeros that decodes to
-        something tiny is no failure.
+        something tiny is no failure, nor one whose scale is at the end of its float type's range.
         """
         cost, par = self.each(Of.ERR2), self.each(Of.PAR2)
-        floor = 1e-6 * float(np.median(par)) if par.size else 0.0
         with np.errstate(all="ignore"):
-            found = np.sqrt(cost / np.maximum(par, floor))
+            found = np.sqrt(cost / np.maximum(par, self.floor))
         return np.where(cost > 0, found, 0.0)
+
+    def group_ratios(self) -> npt.NDArray[np.float64]:
+        """Return RMSE of each row's worst group as multiples of what it should cost.
+
+        A group may cost what its row should on average, and a row its floor.
+        """
+        worst, par = self.each(Of.GROUP), self.each(Of.PAR2)
+        with np.errstate(all="ignore"):
+            share = np.where(par < self.floor, par / self.floor, 1.0)
+            return np.sqrt(worst * share)
+
+    @property
+    def group(self) -> tuple[float, int, int]:
+        """The worst group of all: its ratio, its row, and its first column."""
+        ratios = self.group_ratios()
+        if not ratios.any():
+            return 0.0, 0, 0
+        at = int(np.argmax(ratios))
+        return float(ratios[at]), at, int(self.each(Of.GROUP_AT)[at])
+
+    @property
+    def floor(self) -> float:
+        """What any row may cost, squared, whatever it should cost by itself."""
+        par = self.each(Of.PAR2)
+        return TINY_ROW * float(np.median(par)) if par.size else 0.0
+
+    @property
+    def par(self) -> float:
+        """What a weight should cost on average, squared."""
+        return self.total(Of.PAR2) / max(1.0, self.total(Of.COMPARED))
 
     def row_errors(self) -> npt.NDArray[np.float64]:
         """Return each row's relative error; the norm of small rows counts as 1/1000 of the mean."""
@@ -194,7 +223,7 @@ class Cost:
             "ratio": rounded(self.ratio),
             "code_ratio": rounded(self.code_ratio),
             "scale_ratio": rounded(self.scale_ratio),
-            "worst_group": _place((math.sqrt(self.group[0]), *self.group[1:])),
+            "worst_group": _place(self.group),
         }
         told["rows"]["ratio"] = _quantiles(ratios)
         told["bias_steps"] = {

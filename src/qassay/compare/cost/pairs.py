@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from qassay.compare.cost.hypotheses import likeness
-from qassay.compare.cost.judge import ABOVE, Judged, judge
+from qassay.compare.cost.judge import Judged, judge
+from qassay.compare.cost.limits import ABOVE
 from qassay.compare.cost.reading import Piece, Sides, read_rows, sample
 from qassay.compare.facts import Pair
 from qassay.compare.weights import Entry, Plain, Weight

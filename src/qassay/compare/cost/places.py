@@ -47,7 +47,10 @@ def columns_elsewhere(sides: Sides, bad: Order) -> tuple[Order, Transformation] 
     if not 0 < bad.size <= MOST or sides.width > 2 * MOST:
         return None
     ref, form = sample(sides, _spread(sides.rows))
-    source, held = _unit(ref.T), _unit(form.values().T[bad])
+    with np.errstate(all="ignore"):  # no large row speaks for all
+        size = np.sqrt(np.nansum(ref.astype(np.float64) ** 2, axis=1, keepdims=True))
+        size = np.where((size > 0) & np.isfinite(size), size, 1.0)
+        source, held = _unit((ref / size).T), _unit((form.values() / size).T[bad])
     best = _best(held, source, bad)
     if best is None:
         return None
