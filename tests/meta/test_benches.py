@@ -17,7 +17,8 @@ BENCH = Path(__file__).parents[2] / "bench"
     [
         ("preflight.py", ["F32 file, audit", "BF16 file, Q8_0, 2 threads", "F16 file, Q4_K, 1"]),
         ("quantize.py", ["Q8_0: libgguf", "Q4_K with importance"]),
-        ("compare.py", ["qassay compare ", "gguf-py and NumPy ", "times as fast"]),
+        ("compare.py", ["qassay compare ", "gguf-py and NumPy ", "in pieces", "times as fast"]),
+        ("diagnose.py", ["sound ", "diagnose 64 x 256, seconds"]),
         ("layers.py", ["gptq: (check", "nvfp4: the same with --stats full"]),
     ],
 )
