@@ -76,8 +76,8 @@ class Case:
         """Return what became of a fault, and what was said."""
         clean = self.clean.get(arithmetic)
         if clean is None:
-            clean = self.clean[arithmetic] = fd.run(fd.Device(self.linear), self.x, arithmetic, 3)
-        y = fd.run(device, self.x, arithmetic, 4)
+            clean = self.clean[arithmetic] = fd.run(fd.Device(self.linear), self.x, arithmetic, 4)
+        y = fd.run(device, self.x, arithmetic, 4)  # sums in the same order: equal is the same
         told = attribute(Problem(self.true, self.x, y, others=self.others, pairs=pairs))
         return self._judged(told, device, arithmetic, clean, y), told
 
