@@ -27,7 +27,7 @@ from qassay.kernels import cost as kernels
 from qassay.kernels.cost import Doubles, Grid
 
 _SAMPLED = 256
-_SERVED = 0.35
+_SERVED = 0.55
 """Share of a column's squared error that is left to it where others' are given up for it."""
 _FEWEST = 8
 _GIVEN_UP = 0.95
