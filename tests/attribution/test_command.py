@@ -307,3 +307,55 @@ def test_errors_are_told_by_kind_of_row(small):
                   small.folder / "probes.npz", "--device", small.folder / "device.npz",
                   "--no-pairs").stdout  # fmt: skip
     assert "several features (8)" in page
+
+
+def test_inputs_in_a_dump_of_outputs_are_no_outputs(small):
+    with np.load(small()) as archive, np.load(small.folder / "probes.npz") as probes:
+        np.savez(small.folder / "x.npz", in0=probes["prefill"])
+        np.savez(small.folder / "y.npz", in0=probes["prefill"], linear0=archive["prefill"])
+        np.savez(small.folder / "z.npz", in0=probes["prefill"][..., :64])
+    _, made = document("diagnose", "--weights", small.folder / "w.npz", "--inputs",
+                       small.folder / "x.npz", "--device", small.folder / "y.npz")  # fmt: skip
+    [output] = made["result"]["outputs"]
+    assert (output["name"], output["verdict"]) == ("linear0", "explained")
+    # What has the name of the inputs and is no copy of them is an output still.
+    _, made = document("diagnose", "--weights", small.folder / "w.npz", "--inputs",
+                       small.folder / "x.npz", "--device", small.folder / "z.npz")  # fmt: skip
+    assert [one["name"] for one in made["result"]["outputs"]] == ["in0"]
+
+
+def verdicts(small, path):
+    done = qassay("diagnose", "--weights", small.folder / "w.npz", "--no-pairs", "--inputs",
+                  small.folder / "probes.npz", "--device", path)  # fmt: skip
+    told = done.stdout.partition("Verdict\n")[2].splitlines()
+    return [line.strip() for line in told[:2]], done.stdout
+
+
+def test_the_verdict_names_the_fault_and_the_output(small):
+    path = small("bias twice")
+    with np.load(path) as archive:
+        wrong = archive["decode"]
+    with np.load(small()) as archive:
+        right = archive["prefill"]
+    np.savez(path, prefill=right, decode=wrong)
+    lines, whole = verdicts(small, path)
+    assert lines[0] == "prefill: explained bit for bit by a documented arithmetic: not a fault"
+    assert "  decode: the bias is added twice" in whole
+    assert "  decode: a fault: the bias is added twice" in whole
+    assert "more\n" not in whole.partition("Verdict")[0]  # "and 63 more": of what?
+
+
+def test_scales_that_are_not_rounded_are_no_fault_in_the_verdict(small):
+    lines, whole = verdicts(small, small("scale not rounded"))
+    assert all(": no fault by itself: scales are kept as" in line for line in lines)
+    assert "clean: no errors" in whole
+
+
+def test_outputs_that_are_not_finite_are_no_sound_verdict(small):
+    path = small()
+    with np.load(path) as archive:
+        prefill, decode = archive["prefill"].copy(), archive["decode"]
+    prefill[0, 45, 3] = np.nan
+    np.savez(path, prefill=prefill, decode=decode)
+    lines, _ = verdicts(small, path)
+    assert lines[0].startswith("prefill: a fault: outputs are NaN or infinite; all other outputs:")

@@ -53,7 +53,7 @@ def test_expert_certainty_and_places():
         (2, [Location(block=1), Location(block=4)], "  and 1 more: block 4"),
         (3, [Location(row=1), Location(row=4)], "  and 2 more: rows 4, ..."),
         (3, [Location(byte_offset=1), Location(byte_offset=4)], "  and 2 more: bytes 4, ..."),
-        (5, [], "  and 4 more"),
+        (5, [], None),
         # Of a layer, blocks are groups in their row: the same few numbers over and over.
         (4, [Location(row=at, block=0) for at in range(4)], "  and 3 more: rows 1, 2, 3"),
         (4, [Location(row=7, block=at) for at in range(4)], "  and 3 more: blocks 1, 2, 3"),

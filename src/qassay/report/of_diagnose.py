@@ -132,7 +132,7 @@ def _difference(one: Difference | None) -> dict[str, Any] | None:
 
 
 def _sections(what: Diagnosis) -> Iterator[Section]:
-    lines = [title(one) for one in what.outcomes]
+    lines = [title(one, what.on) for one in what.outcomes]
     for one in what.outcomes:
         lines += list(_told(one, what))
     if what.expected:
@@ -198,7 +198,7 @@ def _table(what: Diagnosis) -> Table:
         if any(one.total for one in what.outcomes)
         else ("no float reference (--float): what quantization cost is not told")
     )
-    return Table("The error in two", columns, tuple(rows), note)
+    return Table("The error, by whose it is", columns, tuple(rows), note)
 
 
 def _cells(one: Difference) -> tuple[str, ...]:

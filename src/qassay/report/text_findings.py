@@ -104,8 +104,8 @@ def _value(value: float | str) -> str:
 
 def _more(finding: Finding) -> str:
     rest = finding.count - 1
-    if rest < 1 or (finding.location is None and "layers" in finding.data):
-        return ""  # a message about many layers counts them
+    if rest < 1 or finding.location is None:
+        return ""  # more than which one? The message counts them
     shown = finding.locations[1 : 1 + _MORE]
     parts = [("block", "block"), ("row", "row"), ("byte", "byte_offset")]
     if _of_groups(finding.locations[: 1 + _MORE]):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from qassay.core.finding import Certainty, Finding, Location, Severity
+from qassay.core.finding import Certainty, Finding, Severity
 from qassay.core.text import safe
 from qassay.rules.base import Rule, share_of
 
@@ -38,7 +38,6 @@ class Cause:
         data: Numbers.
         severity: Other than the rule's.
         help: What to do, other than the rule says.
-        location: Where first.
         count: How many outputs or channels.
     """
 
@@ -48,23 +47,22 @@ class Cause:
     data: dict[str, Any] = field(default_factory=dict)
     severity: Severity | None = None
     help: str = ""
-    location: Location | None = None
     count: int | None = None
 
 
 def worded(rule: Rule, diagnosis: Diagnosis) -> Iterator[Finding]:
     """Yield the findings of one rule; a rule about two models words its faults on a device, too."""
+    several = len(diagnosis.outcomes) > 1
     for outcome in diagnosis.outcomes:
         for cause in causes(outcome):
             if cause.code == rule.code:
                 finer = not diagnosis.on and cause.data.get("fault") in _ANOTHER_TYPE
                 yield rule.finding(
-                    cause.text,
+                    f"{safe(outcome.name, 60)}: {cause.text}" if several else cause.text,
                     path=diagnosis.path,
                     tensor=diagnosis.layer,
                     field=outcome.name,
                     count=cause.count or 1,
-                    locations=(cause.location,) if cause.location else (),
                     severity=Severity.INFO if finer else cause.severity,
                     certainty=cause.certainty,
                     data=cause.data,
@@ -113,9 +111,9 @@ def causes(outcome: Outcome) -> Iterator[Cause]:
 def _not_finite(outcome: Outcome) -> Iterator[Cause]:
     odd = outcome.told.non_finite
     elements = outcome.elements
-    place, where = None, ""
+    where, place = "", {}
     if odd.where is not None:
-        place = Location(row=odd.where[1])
+        place = {"row": odd.where[0], "channel": odd.where[1]}
         where = f", the first in row {odd.where[0]}, channel {odd.where[1]}"
     if odd.hidden:
         tail = "; they are what NaN and infinity read as zero give" if odd.zeroed else ""
@@ -123,8 +121,13 @@ def _not_finite(outcome: Outcome) -> Iterator[Cause]:
             "Q608",
             f"{share_of(odd.hidden, elements, 'outputs')} are finite where they should be NaN or"
             f" infinite{where}{tail}",
-            data={"hidden": odd.hidden, "expected": odd.expected, "read_as_zero": odd.zeroed},
-            location=place,
+            data={
+                "hidden": odd.hidden,
+                "expected": odd.expected,
+                "read_as_zero": odd.zeroed,
+                **place,
+            },
+            help="let NaN through: no maximum, clamp or conversion to integers that drops it",
             count=odd.hidden,
         )
     if odd.born and odd.overflow:
@@ -132,18 +135,16 @@ def _not_finite(outcome: Outcome) -> Iterator[Cause]:
             "Q803",
             f"{share_of(odd.born, elements, 'outputs')} overflow as in an f16 accumulator: each"
             f" adds up beyond 65504{where}",
-            data={"overflowed": odd.born},
+            data={"overflowed": odd.born, **place},
             # an output in f16 has that range, whatever adds up; a bf16 one has not
             severity=None if outcome.told.data.get("finer") else Severity.ERROR,
-            location=place,
             count=odd.born,
         )
     elif odd.born and not outcome.told.tail:
         yield Cause(
             "Q801",
             f"{share_of(odd.born, elements, 'outputs')} are not finite where they should be{where}",
-            data={"born": odd.born},
-            location=place,
+            data={"born": odd.born, **place},
             count=odd.born,
         )
 
@@ -207,13 +208,18 @@ def _unexplained(outcome: Outcome) -> Cause:
     told = outcome.told
     singles, pairs = told.tried
     worst = outcome.device.channels[0] if outcome.device.channels else None
+    most = "" if worst is None else f", most in channel {worst[0]}"
     return Cause(
         "Q616",
-        f"differs from what the weights give in {told.channels} output channels, and none of"
+        f"differs from what the weights give in {told.channels} output channels{most}, and none of"
         f" {singles:,} faults and {pairs:,} pairs of them explains it",
         Certainty.PROVEN,
-        {"channels": told.channels, "tried": [singles, pairs], **_fit(outcome)},
-        location=None if worst is None else Location(row=worst[0]),
+        {
+            "channels": told.channels,
+            "tried": [singles, pairs],
+            "worst_channel": None if worst is None else worst[0],
+            **_fit(outcome),
+        },
         count=max(1, told.channels),
     )
 
@@ -231,7 +237,12 @@ _REMEDIES = (
     ("rows-undeal", "deal channels to the lanes once: run `qassay layout` over what the device was"
      " given"),
     ("rows-awq", "apply AWQ's order once, to codes and to zero points alike"),
-    ("columns", "pack low nibbles first, even features in the low nibble"),
+    ("columns-pairs", "pack low nibbles first, even features in the low nibble"),
+    ("columns-awq", "apply AWQ's order once, to codes and to zero points alike"),
+    ("columns", "give features in the order of the weight's columns, in the weight or in what is"
+     " multiplied by it: undo once what moved them"),
+    ("dead", "look at whether these channels are computed and copied back at all, and at their"
+     " scales"),
     ("groups", "index scales and zero points by row, then group: [N, K/g]"),
     ("group-size", "give the device the group size that the scales have"),
     ("zeros", "read zero points by one convention: GPTQ v1 stores them less one"),
@@ -245,17 +256,40 @@ def remedy(edit: str) -> str:
     return next((text for start, text in _REMEDIES if edit.startswith(start)), "")
 
 
-def title(outcome: Outcome) -> str:
-    """Return the verdict on one output in a sentence."""
+def title(outcome: Outcome, on: str = "") -> str:
+    """Return the verdict on one output in a sentence.
+
+    Args:
+        outcome: The output.
+        on: The chip that was named, "" for none.
+    """
     told = outcome.told
-    name = safe(outcome.name, 60)
+    odd = told.non_finite
     words = {
         "explained": "explained bit for bit by a documented arithmetic: not a fault",
-        "fault": "a fault, named",
         "one-of": "one of several faults; these inputs cannot tell which",
-        "likely": "a fault, likely named: the device's arithmetic is not known",
         "rounding": "differs from what should come out by rounding alone",
         "part": "a fault explains a part of the difference",
         "unexplained": "not explained",
     }
-    return f"{name}: {words[told.verdict.value]}"
+    verdict = told.verdict.value
+    if verdict == "fault":
+        said = _fault(told.explanations[0], on)
+    elif verdict == "likely":
+        listed = "; or ".join(one.text for one in told.explanations)
+        said = f"likely a fault: {listed}; the device's arithmetic is not known"
+    else:
+        said = words[verdict]
+    if odd.hidden or (odd.born and (odd.overflow or not told.tail)):
+        lost = "NaN or infinity is hidden" if odd.hidden else "outputs are NaN or infinite"
+        said = f"a fault: {lost}; all other outputs: {said}"
+    return f"{safe(outcome.name, 60)}: {said}"
+
+
+def _fault(one: Explanation, on: str) -> str:
+    finer = [edit.text for edit in one.edits if not on and edit.id in _ANOTHER_TYPE]
+    wrong = [edit.text for edit in one.edits if edit.text not in finer]
+    if not wrong:
+        return f"no fault by itself: {'; and '.join(finer)}; nothing else is wrong"
+    beside = f" ({'; '.join(finer)}: no fault by itself)" if finer else ""
+    return f"a fault: {'; and '.join(wrong)}{beside}"

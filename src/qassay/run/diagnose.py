@@ -29,6 +29,7 @@ from qassay.core.text import safe
 from qassay.rules.diagnosing import worded
 from qassay.rules.registry import NAMED_BY_DIAGNOSES, rule
 from qassay.run.diagnose_arrays import Array, as_floats, read_arrays
+from qassay.run.diagnose_pairs import Named, pairs
 from qassay.run.diagnose_programs import explained_by_program
 from qassay.run.diagnose_weights import Weights, open_weights
 from qassay.run.mistakes import signs
@@ -128,7 +129,10 @@ def diagnose(
         expected=_expected(asked.on, computed, weights),
         notes=list(weights.notes),
     )
-    for name, x, y in pairs(inputs, outputs, true.k, true.n, asked):
+    named = Named(
+        display_name(asked.inputs), display_name(asked.device), asked.input_name, asked.output_name
+    )
+    for name, x, y in pairs(inputs, outputs, true.k, true.n, named):
         problem = Problem(true, x, y, _models(weights, computed), _lanes(asked.on),
                           weights.others, asked.pairs, tell)  # fmt: skip
         outcome = _outcome(name, problem, reference, weights)
@@ -251,104 +255,6 @@ class _Reference:
                 found=", ".join(safe(key, 40) for key in list(self._outputs)[:6]),
             )
         return as_floats(chosen, name).reshape(len(x), self._n)
-
-
-def pairs(
-    inputs: Mapping[str, Array], outputs: Mapping[str, Array], k: int, n: int, asked: Asked
-) -> Iterator[tuple[str, Floats, Floats]]:
-    """Yield name, inputs `[M, K]` and outputs `[M, N']` that belong together.
-
-    Arrays of one name belong together; else the one array of inputs and the one of outputs.
-
-    Raises:
-        UsageError: It is not clear which belong together, or none do.
-    """
-    ins = {
-        name: array for name, array in inputs.items()
-        if array.ndim and array.shape[-1] == k and asked.input_name in (None, name)
-    }  # fmt: skip
-    outs = {name: array for name, array in outputs.items() if asked.output_name in (None, name)}
-    if not ins or not outs:
-        name = asked.output_name if ins else asked.input_name
-        lost = name is not None and name not in (outputs if ins else inputs)
-        what = "outputs" if ins else "inputs of this weight"
-        raise UsageError(
-            f"no array is called {safe(name or '', 80)}" if lost else f"no {what}",
-            expected=f"an array [..., {n if ins else k}]",
-            found=_listed(outputs if ins else inputs),
-            hint=None if ins or lost else "are these the inputs of another layer?",
-        )
-    shared = [name for name in ins if name in outs]
-    if shared and asked.output_name is None:
-        for name in shared:
-            yield name, *_rows(name, ins[name], outs[name], k, n)
-        return
-    if len(ins) > 1:
-        raise UsageError("which inputs?", found=_listed(ins), hint="name them with --input-name")
-    [(_, x)] = ins.items()
-    rows = x.size // k
-    fitting = {name: y for name, y in outs.items() if _fits(y, rows, n)}
-    exact = {name: y for name, y in fitting.items() if y.shape[-1] == n and y.dtype.kind == "f"}
-    chosen = exact or fitting
-    name = _only(chosen, outputs, rows, n)
-    yield name, *_rows(name, x, chosen[name], k, n)
-
-
-def _only(chosen: Mapping[str, Array], outputs: Mapping[str, Array], rows: int, n: int) -> str:
-    if not chosen:
-        raise UsageError("no outputs of this weight", expected=f"[..., {rows}, {n}]",
-                         found=_listed(outputs), hint=_advice(outputs, rows, n))  # fmt: skip
-    first, *rest = chosen
-    for other in rest:
-        if not np.array_equal(np.ravel(chosen[first]), np.ravel(chosen[other]), equal_nan=True):
-            raise UsageError(
-                "which outputs?", found=_listed(chosen), hint="name them with --output-name"
-            )
-    return first
-
-
-def _fits(y: Array, rows: int, n: int) -> bool:
-    if not y.ndim or not rows:
-        return False
-    width = y.size // rows
-    if y.size != rows * width:
-        return False
-    # A flat dump has the order of rows; of any other, the last axis holds the channels.
-    axes = [axis for axis in y.shape if axis != 1] or [1]
-    if width == n:
-        return len(axes) == 1 or n in (axes[-1], y.shape[-1])
-    return y.shape[-1] == width and n < width <= 2 * n + 256
-
-
-def _advice(outputs: Mapping[str, Array], rows: int, n: int) -> str | None:
-    """Return what may have gone wrong with outputs of which none fits."""
-    for array in outputs.values():
-        axes = [axis for axis in array.shape if axis != 1]
-        if len(axes) > 1 and axes[-1] != n and n in axes[:-1] and array.size == rows * n:
-            return f"transpose it: the last axis has to be that of the {n} output channels"
-        if axes and axes[-1] == n and array.size % n == 0:
-            return (f"the inputs have {rows} rows and the outputs {array.size // n}: give the ones"
-                    " that belong to each other")  # fmt: skip
-        if axes and array.size == rows * axes[-1]:
-            return f"is this the output of another layer? It has {axes[-1]} channels"
-    return None
-
-
-def _rows(name: str, x: Array, y: Array, k: int, n: int) -> tuple[Floats, Floats]:
-    rows = x.size // k
-    if not _fits(y, rows, n):
-        raise UsageError(
-            f"{safe(name, 80)}: inputs and outputs do not belong together",
-            expected=f"{rows} rows of {n} outputs",
-            found=str(list(y.shape)),
-            hint=_advice({name: y}, rows, n),
-        )
-    return as_floats(x, name).reshape(rows, k), as_floats(y, name).reshape(rows, -1)
-
-
-def _listed(arrays: Mapping[str, Array]) -> str:
-    some = [f"{safe(name, 40)} {list(array.shape)}" for name, array in list(arrays.items())[:6]]
-    return ", ".join(some) + (", ..." if len(arrays) > 6 else "")
 
 
 def _columns(inputs: Mapping[str, Array], name: str | None) -> int | None:
