@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -267,3 +268,18 @@ def test_shapes(tmp_path, compare, one, two, code):
         path.write_bytes(write_safetensors([("x.weight", "F32", shape, data)]))
     got, report = compare(*files)
     assert (got, report["result"]["relation"]) == (code, "different" if code else "equal")
+
+
+def test_text_measures_the_quantized_side_wherever_it_stands(tmp_path):
+    checkpoints = Path(__file__).resolve().parents[1] / "fixtures" / "checkpoints"
+    done = text(checkpoints / "autoround-w4a16", checkpoints / "source-tiny-llama-f16")
+    assert done.exit_code == 0
+    table = done.stdout.partition("What quantizing cost")[2].partition("\n\n")[0]
+    assert [line.split()[0] for line in table.splitlines()[2:3]] == ["gptq.int4"]
+
+
+def test_text_asks_whether_two_models_are_the_same(two, tmp_path):
+    question = "are these the same model?"
+    other = {f"model.layers.{at}.mlp.gate_proj": Matrix.random().gptq() for at in (3, 4)}
+    assert question not in text(*two).stdout
+    assert question in text(two[0], save(tmp_path / "c", other, GPTQ_CONFIG)).stdout

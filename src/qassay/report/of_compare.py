@@ -95,8 +95,26 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         yield _metadata(comparison.metadata)
 
 
+def _headline(comparison: Comparison) -> str:
+    measured = any(pair.cost is not None and pair.cost.gridded for pair in comparison.pairs)
+    if comparison.relation == "equal-up-to" and measured:
+        return "what quantizing should cost, and no more, but for what is named below"
+    return _RELATIONS[comparison.relation]
+
+
+def _strangers(comparison: Comparison) -> bool:
+    """Tell whether names or shapes of most tensors are of another model."""
+    shapes = sum(
+        any(note.startswith("shapes differ") for note in pair.notes) for pair in comparison.pairs
+    )
+    odd = len(comparison.alone) + shapes
+    return odd > 1 and odd >= 0.9 * (len(comparison.pairs) + len(comparison.alone))
+
+
 def _relation(comparison: Comparison) -> Iterator[str]:
-    yield _RELATIONS[comparison.relation]
+    yield _headline(comparison)
+    if _strangers(comparison):
+        yield "hardly a tensor has its like on the other side: are these the same model?"
     seen = Counter(pair.relation for pair in comparison.pairs)
     for word in ("equal", "quantized", "equal-up-to", "different", "not-compared"):
         if seen[word]:

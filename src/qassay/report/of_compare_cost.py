@@ -12,6 +12,8 @@ from qassay.kernels.cost import Of
 from qassay.report.page import Column, Table
 
 _ROWS = 20
+_DUE = ("due to codes", "due to scales")
+_FLOATS = ("f64", "f32", "f16", "bf16")
 
 
 def cost_tables(comparison: Comparison) -> Iterator[Table]:
@@ -28,7 +30,7 @@ def _by_encoding(pairs: list[Pair]) -> Table:
     kinds: dict[str, list[Cost]] = {}
     for pair in pairs:
         if pair.cost is not None:
-            kinds.setdefault(pair.encodings[1], []).append(pair.cost)
+            kinds.setdefault(_encoding(pair), []).append(pair.cost)
     columns = (
         Column("encoding"),
         Column("tensors", right=True),
@@ -56,20 +58,34 @@ def _by_encoding(pairs: list[Pair]) -> Table:
                 f"{odd:,}" if odd else "-",
             )
         )
-    note = "times expected: RMSE over what rounding to such a grid costs on these weights"
+    note = (
+        "times expected: RMSE over what rounding to such a grid costs on these weights;"
+        " 1 is honest rounding, from 2.5 on it is a finding"
+    )
     return Table("What quantizing cost", columns, tuple(rows), note)
 
 
 def _worst(pairs: list[Pair]) -> Table:
     order = sorted(pairs, key=lambda pair: -_key(pair.cost))
-    titles = ("RMSE", "SNR dB", "cosine", "euclid", "max steps", "expected", "codes", "scales")
+    titles = ("RMSE", "SNR dB", "cosine", "euclid", "max steps", "times expected", *_DUE)
     columns = (Column("tensor"), Column("encoding"), *(Column(one, right=True) for one in titles))
     rest = len(order) - _ROWS
-    note = "expected: RMSE over what it should be; codes: over the nearest codes'; scales: theirs"
+    note = (
+        "times expected is what is due to codes (1: each is the nearest) times what is due to"
+        " scales (1: they suit the weights)"
+    )
     if rest > 0:
         note += f"; and {rest:,} more, in the JSON report"
     rows = tuple(_row(pair) for pair in order[:_ROWS])
-    return Table("Tensors by cost", columns, rows, note, listed=True)
+    return Table(
+        "Tensors, furthest beyond what is expected first", columns, rows, note, listed=True
+    )
+
+
+def _encoding(pair: Pair) -> str:
+    """Return how the side is kept that was measured: not the float one, if that is the second."""
+    first, second = pair.encodings
+    return first if second in _FLOATS and first not in _FLOATS else second
 
 
 def _key(cost: Cost | None) -> float:
@@ -81,7 +97,7 @@ def _key(cost: Cost | None) -> float:
 def _row(pair: Pair) -> tuple[str, ...]:
     cost = pair.cost
     assert cost is not None  # noqa: S101 - the caller looked
-    head = (safe(pair.name), pair.encodings[1])
+    head = (safe(pair.name), _encoding(pair))
     cells = (
         f"{cost.rmse:.3g}",
         _number(cost.snr_db, ".1f"),

@@ -91,7 +91,7 @@ def _said(pair: Pair) -> str:
         said.append(f"in {share_of(found.rows.different, found.rows.of, 'rows')}")
     if found.largest:
         unit = "" if of_values else " steps"
-        said.append(f"the largest difference is {found.largest:.4g}{unit}")
+        said.append(f"decoded weights differ by up to {found.largest:.4g}{unit}")
     if found.one_sided:
         said.append(f"{found.one_sided:,} are finite on one side only")
     if found.note:
