@@ -68,8 +68,8 @@ def _undone(pair: Pair) -> str:
             f" {after.rmse:.3g}"
         )
     return (
-        f"with that undone the error against '{name}' of the first model is {after.ratio:.2g} times"
-        f" what the scheme should cost, as it is {before.ratio:.3g} times"
+        f"the error against '{name}' of the first model is {before.ratio:.3g} times what the scheme"
+        f" should cost, and {after.ratio:.2g} times once that is undone"
     )
 
 
