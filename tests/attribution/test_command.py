@@ -359,3 +359,23 @@ def test_outputs_that_are_not_finite_are_no_sound_verdict(small):
     np.savez(path, prefill=prefill, decode=decode)
     lines, _ = verdicts(small, path)
     assert lines[0].startswith("prefill: a fault: outputs are NaN or infinite; all other outputs:")
+
+
+@pytest.mark.parametrize("arithmetic", ["dev", "bf16-sums"])
+def test_rows_that_were_not_cropped(tmp_path, arithmetic):
+    """Flat in memory: the first M * N numbers of rows of 128, read as rows of 96."""
+    linear = random_linear(1, 96, 256, 64)
+    write_linear(tmp_path / "w.npz", linear)
+    known = {one.name: one for one in faults(linear, random_linear(2, 96, 256, 64))}
+    device = known["tail of zeros not cropped"].plant(linear)
+    x = np.random.default_rng(3).standard_normal((8, 256)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", run(device, x, arithmetic))
+    given = ("diagnose", "--weights", tmp_path / "w.npz", "--inputs", tmp_path / "x.npy",
+             "--device", tmp_path / "y.npy", "--no-pairs")  # fmt: skip
+    code, made = document(*given)
+    [finding] = made["findings"]
+    assert (code, finding["code"]) == (1, "Q607")
+    assert finding["certainty"] == ("proven" if arithmetic == "dev" else "likely")
+    sure = "a fault" if arithmetic == "dev" else "likely a fault"
+    assert f": {sure}: rows of 128 output channels were not cropped" in qassay(*given).stdout

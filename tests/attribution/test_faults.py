@@ -12,6 +12,7 @@ import pytest
 from qassay.compare.attribution.attribute import Problem, attribute
 from qassay.compare.attribution.setup import setup_of
 from qassay.compare.attribution.verdict import Verdict
+from qassay.core.finding import Certainty
 from qassay.testing import faulty_devices as fd
 
 BENCH = Path(__file__).resolve().parents[2] / "bench" / "attribution_cases.py"
@@ -131,6 +132,25 @@ def test_an_arithmetic_that_is_not_known(arithmetic, kind):
         assert len(told.explanations) <= 3
         assert any(case.same(one, known[name].plant(case.linear), arithmetic)
                    for one in told.explanations)  # fmt: skip
+
+
+@pytest.mark.parametrize("arithmetic", fd.UNKNOWN)
+def test_a_tail_is_likely_where_the_arithmetic_is_not_known(arithmetic):
+    case = bench.Case((96, 256, 64, False, True), "random4")
+    known = {fault.name: fault for fault in fd.faults(case.linear, case.other)}
+    for name in ("tail of zeros not cropped", "tail of zero bytes not cropped"):
+        y = fd.run(known[name].plant(case.linear), case.x, arithmetic, 1)
+        told = attribute(Problem(case.true, case.x, y, pairs=False))
+        assert (told.verdict, told.certainty) == (Verdict.FAULT, Certainty.LIKELY)
+        assert (told.tail, told.explanations) == (128, ())
+    y = fd.run(fd.Device(case.linear), case.x, arithmetic, 1)
+    assert attribute(Problem(case.true, case.x, y)).verdict is Verdict.ROUNDING
+    # One row tells nothing of where the others lie.
+    x = np.concatenate([case.x[:1], np.zeros((3, 256), np.float32)])
+    y = fd.run(fd.Device(case.linear), x, arithmetic, 1)
+    y[1:] += np.float32(0.5)
+    told = attribute(Problem(case.true, x, y, pairs=False))
+    assert told.tail == 0
 
 
 def test_zeros_show_the_bias_only_and_say_so():

@@ -88,7 +88,8 @@ def causes(outcome: Outcome) -> Iterator[Cause]:
         yield Cause(
             "Q607",
             f"rows of {told.tail} output channels were not cropped; {told.tail_text}",
-            data={"channels": told.tail},
+            told.certainty if verdict == "fault" else Certainty.PROVEN,
+            {"channels": told.tail},
         )
     if verdict == "fault":
         for one in told.explanations:
@@ -273,7 +274,10 @@ def title(outcome: Outcome, on: str = "") -> str:
         "unexplained": "not explained",
     }
     verdict = told.verdict.value
-    if verdict == "fault":
+    if verdict == "fault" and not told.explanations:
+        sure = "a fault" if told.certainty is Certainty.PROVEN else "likely a fault"
+        said = f"{sure}: rows of {told.tail} output channels were not cropped"
+    elif verdict == "fault":
         said = _fault(told.explanations[0], on)
     elif verdict == "likely":
         listed = "; or ".join(one.text for one in told.explanations)

@@ -259,15 +259,27 @@ def _flat_tail(problem: Problem, told: Attribution) -> Attribution | None:
         flat = np.zeros((m, width), np.float32)
         flat.reshape(-1)[: m * n] = problem.y.reshape(-1)
         seen = (np.arange(m * width) < m * n).reshape(m, width)
-        inner, _ = _read(problem, flat[:, :n], np.ascontiguousarray(seen[:, :n]))
+        inner, search = _read(problem, flat[:, :n], np.ascontiguousarray(seen[:, :n]))
         odd = inner.non_finite
-        if inner.verdict in (Verdict.EXPLAINED, Verdict.FAULT) and not odd.hidden and not odd.born:
+        exact = inner.verdict in (Verdict.EXPLAINED, Verdict.FAULT)
+        rounded = not exact and search is not None and _rounded_behind(search)
+        if (exact or rounded) and not odd.hidden and not odd.born:
+            inner.certainty = Certainty.PROVEN if exact else Certainty.LIKELY
             tail = flat[:, n:][seen[:, n:]]
             inner.verdict, inner.tail = Verdict.FAULT, width
             inner.tail_text = _tail_text(tail[np.isfinite(tail)])
             inner.clean = told.clean
             return inner
     return None
+
+
+def _rounded_behind(search: Search) -> bool:
+    """Whether outputs are those of the sound device up to rounding, in rows behind the first.
+
+    The first row lies where it should, however long the others are.
+    """
+    shown = search.known.any(axis=1) & (search.inputs.nonzero > 1)
+    return bool(shown[1:].any()) and _rounding_only(search.clean_verified())
 
 
 def _tail_text(tail: npt.NDArray[np.float32]) -> str:
