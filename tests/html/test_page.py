@@ -28,6 +28,7 @@ from qassay.report.html_subjects import Metric, attach, part_stems, placed, subj
 from qassay.report.look import Look
 from qassay.report.page import Column, Lines, Pairs, Table
 from qassay.report.registry import renderer
+from qassay.testing.faulty_devices import faults, random_linear, run
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKPOINTS = Path(__file__).resolve().parents[1] / "fixtures" / "checkpoints"
@@ -318,6 +319,22 @@ def test_dumps_show_every_bad_tensor(page, dumps):
     found = Page(page("diagnose", "--float", dumps[2], "--device", folder / "all.npz").read_text())
     assert [one["severity"] for one in found.data["subjects"]] == [3] * len(right)
     assert "Tensors, in order" not in found.words
+
+
+def test_outputs_have_the_findings_that_are_theirs(page, device):
+    """Prefill and decode are of one layer; a fault of one is none of the other."""
+    folder = device[2].parent
+    x = np.load(folder / "x.npz")["x"]
+    linear = random_linear(1, 64, 128, 32)
+    known = {one.name: one for one in faults(linear, random_linear(2, 64, 128, 32))}
+    kept = run(known["scale not rounded"].plant(linear), x, "dev")
+    np.savez(folder / "xx.npz", prefill=x, decode=x)
+    np.savez(folder / "yy.npz", prefill=kept, decode=np.load(folder / "y.npz")["y"])
+    more = ("--inputs", folder / "xx.npz", "--device", folder / "yy.npz", "--no-pairs")
+    found = Page(page("diagnose", "--weights", device[2], *more).read_text())
+    told = [(one["name"], one["severity"]) for one in found.data["subjects"]]
+    assert told == [("prefill", 1), ("decode", 3)]
+    assert found.words.count("no fault by itself") == 1  # in the table of outputs
 
 
 def test_metrics_are_written_as_people_write_them():

@@ -183,12 +183,19 @@ def _of_dumps(document: Mapping[str, Any]) -> Iterator[Subject]:
 
 def _of_outputs(document: Mapping[str, Any]) -> Iterator[Subject]:
     result = document["result"]
-    for one in result.get("outputs", ()):
+    outputs = result.get("outputs", ())
+    for one in outputs:
+        # A finding names its output as well as the layer, which is the same for all of them.
+        names = (one["name"], result["layer"]) if len(outputs) == 1 else (one["name"],)
+        grades = {each["severity"] for each in document["findings"] if each["field"] == one["name"]}
+        noted = (
+            one["verdict"] == "fault" and grades == {"info"} and len(one["faults"][0]["faults"]) < 2
+        )
         made = Subject(
             name=safe(one["name"]),
-            names=(one["name"], result["layer"]),
+            names=names,
             module=safe(one["name"], 80),
-            kept=safe(one["verdict"]),
+            kept="no fault by itself" if noted else safe(one["verdict"]),
             shape=shape((one["rows"], result["shape"][0])),
             said=safe("; or ".join(each["text"] for each in one["faults"][:3]), _TEXT),
             values=tuple(
