@@ -14,6 +14,7 @@ import pytest
 from packings import GPTQ_CONFIG, NAME, Matrix, save, save_gguf
 from test_cost_faults import floats, rounded, weights
 
+from qassay.compare.cost.remainder import columns_of
 from qassay.encodings import by_id
 from qassay.runtimes.registry import all_engines
 
@@ -339,3 +340,37 @@ def test_one_column_of_other_weights_is_found(tmp_path, compare):
     other[:, 100] = weights(64, 1, 78)[:, 0]
     [finding] = one(tmp_path, compare, source, rounded(other, 32))
     assert (finding["code"], finding["location"]["column"]) == ("Q601", 100)
+
+
+def test_one_value_in_zeros_is_told_as_a_difference(tmp_path, compare):
+    other = np.zeros((64, 256), np.float32)
+    other[5, 7] = 1
+    floats(tmp_path / "a", {NAME: np.zeros_like(other)})
+    floats(tmp_path / "b", {NAME: other})
+    _, told = compare(tmp_path / "a", tmp_path / "b")
+    [finding] = told["findings"]
+    assert (finding["code"], finding["location"]["row"]) == ("Q611", 5)
+
+
+def test_columns_of_a_wide_weight_take_little_memory(monkeypatch):
+    read = []
+    sides = _Wide(1024, 1 << 18, read)
+    monkeypatch.setattr("qassay.compare.cost.remainder.sample", sides.sample)
+    with pytest.raises(_EnoughError):
+        columns_of(sides)
+    assert read == [8]
+
+
+class _EnoughError(Exception):
+    pass
+
+
+class _Wide:
+    """Sides of a weight that nobody would want to have in memory."""
+
+    def __init__(self, rows: int, width: int, read: list[int]) -> None:
+        self.rows, self.width, self._read = rows, width, read
+
+    def sample(self, _: object, rows: np.ndarray) -> None:
+        self._read.append(rows.size)
+        raise _EnoughError

@@ -19,8 +19,8 @@ class ErrorAboveBound(FaultRule, code="Q601", name="error-above-bound"):
     What is above is looked at again: rows whose error is 1/100 of the usual, weights of few
     distinct values, groups that were given up for a column of great importance, and single columns
     where GPTQ chose all codes together are not reported.
-    An error where a row or column is lost, codes are saturated, or a tensor costs more than 6
-    times what it should; a warning elsewhere.
+    An error where a row or column is lost, codes are saturated, or a tensor or a row costs more
+    than 6 times what it should; a warning elsewhere.
 
     ## Why it is bad
     What is beyond the expected error is damage, not rounding: it can be avoided at the same size.

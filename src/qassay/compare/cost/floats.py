@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -140,6 +141,8 @@ def _rounded(a: Plain, b: Plain, pair: Pair) -> None:
         found = judge(Sides(a, weight), lambda _: "")
     except InputError:
         return
+    if not math.isfinite(found.cost.ratio):
+        return  # of a weight that has no range nothing is rounded
     if any(fault.code != "Q617" for fault in found.faults) or found.transformations:
         pair.faults += found.faults
         pair.transformations = tuple(found.transformations)

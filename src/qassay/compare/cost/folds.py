@@ -22,6 +22,8 @@ from qassay.kernels.cost import Floats
 NEAR = 0.04
 """How far factors of partners may be apart: each is fitted through the rounding of 4 bits."""
 _SAMPLED = 512
+_ROOM = 1 << 21
+"""Weights that factors are fitted from, at most."""
 _ROUNDS = 6
 """Rounds in which factors of rows and of columns are fitted in turn."""
 
@@ -49,7 +51,8 @@ class Fold:
 
 def folds(sides: Sides) -> Iterator[Fold]:
     """Yield factors that may have been folded in: of columns, of rows, of both."""
-    rows = np.unique(np.linspace(0, sides.rows - 1, min(sides.rows, _SAMPLED)).astype(np.int64))
+    count = max(1, min(sides.rows, _SAMPLED, _ROOM // max(1, sides.width)))
+    rows = np.unique(np.linspace(0, sides.rows - 1, count).astype(np.int64))
     ref, form = sample(sides, rows)
     new = form.values()
     columns = _factors(ref, new, axis=0)

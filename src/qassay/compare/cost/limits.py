@@ -30,3 +30,5 @@ GAIN = 0.6
 """What is left of the error where the fault was, as a share of what there was, at most."""
 FEW = 24
 """Rows, below which one column is like another, or costs a lot, by accident."""
+SEVERE = 6.0
+"""Times what it should cost, from which nothing of a 4-bit weight or row is left: an error."""

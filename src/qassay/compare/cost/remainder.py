@@ -18,6 +18,7 @@ from qassay.compare.cost.limits import (
     LOOK_GROUP,
     LOOK_ROW,
     NEAREST,
+    SEVERE,
 )
 from qassay.compare.cost.reading import Sides, grid_of, sample
 from qassay.compare.cost.secondlook import Looked, look_again, spread_rows
@@ -26,6 +27,8 @@ from qassay.kernels import cost as kernels
 from qassay.kernels.cost import Doubles, Grid, Of
 
 _SAMPLED = 512
+_ROOM = 1 << 21
+"""Weights that are looked at together, at most: each takes some 100 bytes."""
 _LIVE = 4
 """Weights of a column whose nearest codes are not zero, in rows that differ, from which it can be
 called lost."""
@@ -67,7 +70,7 @@ class Columns:
 
 def columns_of(sides: Sides) -> Columns:
     """Return the error of each column, in evenly spread rows."""
-    rows = spread_rows(sides.rows, _SAMPLED)
+    rows = spread_rows(sides.rows, max(1, min(_SAMPLED, _ROOM // max(1, sides.width))))
     ref, form = sample(sides, rows)
     new = form.values()
     grid, order = grid_of(form, sides.weight.bits)
@@ -86,6 +89,7 @@ def columns_of(sides: Sides) -> Columns:
         ratios = np.sqrt(own / np.maximum(least, usual))
         live = ((old + best) != 0).sum(axis=0) >= min(_LIVE, rows.size)
         live &= np.unique(old, axis=0).shape[0] >= min(_LIVE, rows.size)
+        live &= rows.size >= min(FEW, sides.rows)  # of a wide weight, few rows say nothing
     back = np.argsort(order)
     ratios, own, least = np.where(own > 0, ratios, 0)[back], own[back], least[back]
     gone = np.zeros(sides.width, bool)
@@ -144,8 +148,9 @@ def _many(count: int, noun: str) -> str:
 def _empty_rows(sides: Sides, rows: Order) -> list[int]:
     some = rows[:4096]
     found: list[int] = []
-    for at in range(0, some.size, 256):
-        piece = some[at : at + 256]
+    step = max(1, min(256, _ROOM // max(1, sides.width)))
+    for at in range(0, some.size, step):
+        piece = some[at : at + step]
         form = sample(sides, piece)[1]
         zero = ~form.values().any(axis=1)
         found += [int(row) for row in piece[zero]]
@@ -217,22 +222,24 @@ def _above(cost: Cost, sides: Sides, columns: Columns, looked: Looked | None) ->
     if ratio > ABOVE:
         text = f"the error is {cost.ratio:.3g} times what {label} should cost here"
         count, row, column = 1, int(cost.row_ratios().argmax()), None
+        most = ratio
     elif looked is not None and (rows > ABOVE_ROW).any():
         count, worst = int((rows > ABOVE_ROW).sum()), int(rows.argmax())
-        row, column = int(looked.rows[worst]), None
+        row, column, most = int(looked.rows[worst]), None, float(rows[worst])
         text = (
             f"{_many(count, 'row')} of {sides.rows:,} cost up to {rows[worst]:.3g} times what"
             f" {label} should cost"
         )
     elif bad.size:
         count, row, column = int(bad.size), None, int(bad[columns.ratios[bad].argmax()])
+        most = 0.0  # nearest codes can cost next to nothing
         text = (
             f"{_many(count, 'column')} of {sides.width:,} cost up to {columns.ratios[column]:.3g}"
             " times what the nearest codes would"
         )
     elif looked is not None and _worst_group(looked)[0] > ABOVE_GROUP:
         times, row, column = _worst_group(looked)
-        count = 1
+        count, most = 1, 0.0
         text = f"one group costs {times:.3g} times what {label} should cost"
     else:
         return []
@@ -243,7 +250,7 @@ def _above(cost: Cost, sides: Sides, columns: Columns, looked: Looked | None) ->
     data: dict[str, Any] = {"kind": "unexplained", "ratio": cost.ratio,
                             "code_ratio": cost.code_ratio,
                             "scale_ratio": cost.scale_ratio}  # fmt: skip
-    severe = ratio > 6
+    severe = most > SEVERE
     return [Fault("Q601", "unexplained", text, count, row, column, severe=severe, data=data)]
 
 
