@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from attribution_cases import Case, Shape, draw_pair, shapes
-from qassay.compare.attribution.attribute import Problem, attribute
-from qassay.compare.attribution.verdict import Attribution, Verdict
+from qassay.comparison.attribution.attribute import Problem, attribute
+from qassay.comparison.attribution.verdict import Attribution, Verdict
 from qassay.testing import faulty_devices as fd
 
 from timing import verdict

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from qassay.compare.attribution.attribute import Problem, attribute
-from qassay.compare.attribution.inputs import Inputs
-from qassay.compare.attribution.predict import predict
-from qassay.compare.attribution.probes import probes
-from qassay.compare.attribution.setup import Setup, setup_of
-from qassay.compare.attribution.verdict import Attribution, Explanation, Verdict
+from qassay.comparison.attribution.attribute import Problem, attribute
+from qassay.comparison.attribution.inputs import Inputs
+from qassay.comparison.attribution.predict import predict
+from qassay.comparison.attribution.probes import probes
+from qassay.comparison.attribution.setup import Setup, setup_of
+from qassay.comparison.attribution.verdict import Attribution, Explanation, Verdict
 from qassay.runtimes.sophgo.arithmetic import Model
 from qassay.testing import faulty_devices as fd
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _HOMES = {
-    "qassay.api": ("check", "diagnose", "diagnose_dumps", "fit", "open", "probe"),
+    "qassay.api": ("check", "compare", "diagnose", "diagnose_dumps", "fit", "open", "probe"),
     "qassay.core.errors": (
         "DeclarationError",
         "InputError",
@@ -56,8 +56,6 @@ _HOMES = {
     "qassay.runtimes.linear": ("linear",),
     "qassay.runtimes.registry": ("engine",),
 }
-_PACKAGES = ("compare", "guards")
-"""Names that are packages. Python binds them here by itself; see `qassay.compare`."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -90,8 +88,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(f"qassay.{name}")
+    if name == "guards":
+        return import_module("qassay.guards")
     if name in _HOME_OF:
         return getattr(import_module(_HOME_OF[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 import qassay as package
 from qassay.cli.main import cli
-from qassay.compare.attribution.attribute import Problem, attribute
-from qassay.compare.attribution.probes import probes
-from qassay.compare.attribution.verdict import Verdict
+from qassay.comparison.attribution.attribute import Problem, attribute
+from qassay.comparison.attribution.probes import probes
+from qassay.comparison.attribution.verdict import Verdict
 from qassay.run.diagnose import Asked, diagnose
 from qassay.run.diagnose_weights import open_weights
 from qassay.runtimes.sophgo.arithmetic import Model, multiply

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from validating import validator
 
 from qassay.cli.main import cli
-from qassay.compare.attribution.setup import setup_of
+from qassay.comparison.attribution.setup import setup_of
 from qassay.runtimes.sophgo.arithmetic import Model, multiply
 from qassay.runtimes.sophgo.bfloat16 import bf16_bits
 from qassay.testing.device_cases import write_linear

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from validating import validator
 
 from qassay.cli.main import cli
-from qassay.compare.dumps import TensorPair, compare_tensor
+from qassay.comparison.dumps import TensorPair, compare_tensor
 from qassay.run.diagnose_dumps import matched
 from qassay.runtimes.sophgo.mlir import read_mlir
 
@@ -294,7 +294,7 @@ def test_in_slabs_as_at_once(monkeypatch):
     b[30, 5] = np.nan
     found = []
     for slab in (1, 100, 1 << 21):
-        monkeypatch.setattr("qassay.compare.dumps._SLAB", slab)
+        monkeypatch.setattr("qassay.comparison.dumps._SLAB", slab)
         pair = TensorPair("a", "a")
         compare_tensor(pair, a, b, 0.5)
         found.append(pair)

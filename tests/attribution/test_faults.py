@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qassay.compare.attribution.attribute import Problem, attribute
-from qassay.compare.attribution.setup import setup_of
-from qassay.compare.attribution.verdict import Verdict
+from qassay.comparison.attribution.attribute import Problem, attribute
+from qassay.comparison.attribution.setup import setup_of
+from qassay.comparison.attribution.verdict import Verdict
 from qassay.core.finding import Certainty
 from qassay.testing import faulty_devices as fd
 

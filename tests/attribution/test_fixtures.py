@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qassay.compare.attribution.attribute import Problem, attribute
-from qassay.compare.attribution.verdict import Verdict
+from qassay.comparison.attribution.attribute import Problem, attribute
+from qassay.comparison.attribution.verdict import Verdict
 from qassay.run.diagnose import Asked, diagnose
 from qassay.run.diagnose_weights import open_weights
 from qassay.runtimes.sophgo.arithmetic import Model

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from validating import validator
 
 from qassay.cli.main import cli
-from qassay.compare.dumps import TensorPair, compare_tensor
+from qassay.comparison.dumps import TensorPair, compare_tensor
 from qassay.core.errors import InputError
 from qassay.run import polygraphy
 from qassay.run.dumps import open_dump
@@ -304,7 +304,7 @@ def test_a_transposed_tensor_is_called_so():
 
 
 def test_a_last_axis_that_is_too_long_for_channels_is_one(monkeypatch):
-    monkeypatch.setattr("qassay.compare.dumps._WIDEST", 64)
+    monkeypatch.setattr("qassay.comparison.dumps._WIDEST", 64)
     one = RNG.standard_normal((2, 100)).astype(np.float32)
     two = one.copy()
     two[1, 7] = np.nan
@@ -316,7 +316,7 @@ def test_a_last_axis_that_is_too_long_for_channels_is_one(monkeypatch):
 @pytest.mark.parametrize("axis", [0, 1])
 def test_an_order_is_found_by_digests(axis, monkeypatch):
     """In slabs too; rows that are there twice are not told apart, whatever their digests."""
-    monkeypatch.setattr("qassay.compare.dumps._SLAB", 64)
+    monkeypatch.setattr("qassay.comparison.dumps._SLAB", 64)
     one = RNG.standard_normal((40, 24)).astype(np.float32)
     one[3, 5] = -0.0
     order = RNG.permutation(one.shape[axis])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qassay.compare.canonical_blocks import canonical_rows
-from qassay.compare.forms import form_of
+from qassay.comparison.canonical_blocks import canonical_rows
+from qassay.comparison.forms import form_of
 from qassay.encodings.base import BlockEncoding
 from qassay.encodings.registry import all_encodings
 

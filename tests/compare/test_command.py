@@ -192,7 +192,7 @@ def test_rules_of_comparisons_run_in_no_check(two):
 
 
 def test_same_report_for_any_slab(two, compare, monkeypatch):
-    from qassay.compare import direct, plain, weights
+    from qassay.comparison import direct, plain, weights
 
     first = compare(*two)
     monkeypatch.setattr(weights, "SLAB", 128 * 8)

@@ -16,7 +16,7 @@ from packings import GPTQ_CONFIG, NAME, Matrix, save, save_gguf
 from test_cost_faults import floats, rounded, weights
 
 from qassay.cli.main import cli
-from qassay.compare.cost.facts import Cost
+from qassay.comparison.cost.facts import Cost
 from qassay.kernels.cost import Of
 from qassay.testing.safetensors_writer import write_safetensors
 
@@ -378,7 +378,7 @@ def test_same_report_for_any_piece(kernels, real, tmp_path, compare, monkeypatch
     monkeypatch.setenv("QASSAY_KERNELS", kernels)
     target = written(real, tmp_path, "ggml", "Q4_K")
     whole = compare(real, target)[1]
-    monkeypatch.setattr("qassay.compare.weights.SLAB", 3 * 1536)
+    monkeypatch.setattr("qassay.comparison.weights.SLAB", 3 * 1536)
     assert compare(real, target)[1] == whole
 
 

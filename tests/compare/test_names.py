@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from packings import AWQ_CONFIG, GPTQ_CONFIG, Matrix, save, save_gguf
 
-from qassay.compare.names import counterparts, expert_names, plain_name
-from qassay.compare.orders import rotary
+from qassay.comparison.names import counterparts, expert_names, plain_name
+from qassay.comparison.orders import rotary
 
 TABLE = """
 token_embd.weight             model.embed_tokens.weight
@@ -134,7 +134,7 @@ def test_experts_one_by_one_against_one_tensor(tmp_path, compare):
 
 def test_experts_with_an_order_each(tmp_path, compare, monkeypatch):
     """Act-order of its own in every expert: scales are set side by side column by column."""
-    from qassay.compare import weights
+    from qassay.comparison import weights
 
     monkeypatch.setattr(weights, "SLAB", 128 * 96)  # one expert and a half
     rng = np.random.default_rng(2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qassay.compare.profile import BINS, along, histogram
+from qassay.comparison.profile import BINS, along, histogram
 from qassay.testing.gguf_writer import write_gguf
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "checkpoints"

@@ -14,7 +14,7 @@ import pytest
 from packings import GPTQ_CONFIG, NAME, Matrix, save, save_gguf
 from test_cost_faults import floats, rounded, weights
 
-from qassay.compare.cost.remainder import columns_of
+from qassay.comparison.cost.remainder import columns_of
 from qassay.encodings import by_id
 from qassay.runtimes.registry import all_engines
 
@@ -355,7 +355,7 @@ def test_one_value_in_zeros_is_told_as_a_difference(tmp_path, compare):
 def test_columns_of_a_wide_weight_take_little_memory(monkeypatch):
     read = []
     sides = _Wide(1024, 1 << 18, read)
-    monkeypatch.setattr("qassay.compare.cost.remainder.sample", sides.sample)
+    monkeypatch.setattr("qassay.comparison.cost.remainder.sample", sides.sample)
     with pytest.raises(_EnoughError):
         columns_of(sides)
     assert read == [8]

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qassay.compare import weights as weights_module
-from qassay.compare.direct import Sides, differ
-from qassay.compare.engine import Known, compare_entries
-from qassay.compare.entries import Entries, Match
-from qassay.compare.facts import Pair
-from qassay.compare.forms import Form, form_of
-from qassay.compare.orders import AWQ_PACK, AWQ_READ, rotary, tiled
-from qassay.compare.search import Context
+from qassay.comparison import weights as weights_module
+from qassay.comparison.direct import Sides, differ
+from qassay.comparison.engine import Known, compare_entries
+from qassay.comparison.entries import Entries, Match
+from qassay.comparison.facts import Pair
+from qassay.comparison.forms import Form, form_of
+from qassay.comparison.orders import AWQ_PACK, AWQ_READ, rotary, tiled
+from qassay.comparison.search import Context
 from qassay.encodings.layers.canonical import Canonical
 
 ROWS, COLUMNS, GROUP = 192, 256, 32

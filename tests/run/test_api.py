@@ -56,10 +56,10 @@ def test_compare_of_open_models_leaves_them_open() -> None:
 
 @pytest.mark.parametrize(
     "first",
-    ["", "import qassay.compare.facts", "from qassay.api import check", "import qassay.api"],
+    ["", "import qassay.comparison.facts", "from qassay.api import check", "import qassay.api"],
 )
 def test_compare_can_be_called_whatever_was_imported_first(first: str) -> None:
-    # Python binds the package `qassay.compare` over anything else of that name.
+    # Python would bind a package of that name over the function.
     script = (
         f"import sys\n{first}\nimport qassay\nfrom qassay import compare\n"
         "for _ in range(2):\n"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from qassay.compare.facts import Comparison, Pair
+from qassay.comparison.facts import Comparison, Pair
 from qassay.core.text import safe
 from qassay.report.document import Coverage, NotChecked, Report
 from qassay.report.inputs import input_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from qassay.compare.cost.facts import Cost
-from qassay.compare.facts import Comparison, Pair
+from qassay.comparison.cost.facts import Cost
+from qassay.comparison.facts import Comparison, Pair
 from qassay.core.text import safe
 from qassay.kernels.cost import Of
 from qassay.report.page import Column, Table

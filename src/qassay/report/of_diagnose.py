@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from qassay.compare.attribution.facts import Diagnosis, Difference, KindErrors, Outcome
-from qassay.compare.attribution.verdict import Verdict
+from qassay.comparison.attribution.facts import Diagnosis, Difference, KindErrors, Outcome
+from qassay.comparison.attribution.verdict import Verdict
 from qassay.core.text import safe
 from qassay.report.document import Coverage, Input, NotChecked, Report
 from qassay.report.page import Column, Lines, Pairs, Section, Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from qassay.compare.dumps import DumpComparison, TensorPair
+from qassay.comparison.dumps import DumpComparison, TensorPair
 from qassay.core.text import safe
 from qassay.report.document import Coverage, Input, NotChecked, Report
 from qassay.report.page import Column, Lines, Section, Table

@@ -16,7 +16,7 @@ from qassay.encodings.base import Encoding
 from qassay.rules.registry import register
 
 if TYPE_CHECKING:
-    from qassay.compare.facts import Comparison
+    from qassay.comparison.facts import Comparison
     from qassay.encodings.layers import Assembly, Layer
     from qassay.runtimes.preflight_stats import PreflightStats
     from qassay.runtimes.targets import Choice

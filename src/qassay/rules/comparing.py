@@ -10,7 +10,7 @@ from qassay.core.text import safe
 from qassay.rules.base import ComparisonRule, share_of
 
 if TYPE_CHECKING:
-    from qassay.compare.facts import Comparison, Fault, Pair
+    from qassay.comparison.facts import Comparison, Fault, Pair
 
 
 class TransformationRule(ComparisonRule):

@@ -11,8 +11,8 @@ from qassay.core.text import safe
 from qassay.rules.base import Rule, share_of
 
 if TYPE_CHECKING:
-    from qassay.compare.attribution.facts import Diagnosis, Outcome
-    from qassay.compare.attribution.verdict import Explanation
+    from qassay.comparison.attribution.facts import Diagnosis, Outcome
+    from qassay.comparison.attribution.verdict import Explanation
 
 
 class DiagnosisRule(Rule):

@@ -10,7 +10,7 @@ from qassay.core.text import safe
 from qassay.rules.base import Rule
 
 if TYPE_CHECKING:
-    from qassay.compare.dumps import DumpComparison, TensorPair
+    from qassay.comparison.dumps import DumpComparison, TensorPair
 
 CODES = ("Q603", "Q608", "Q612", "Q616", "Q801")
 """Rules that word them."""

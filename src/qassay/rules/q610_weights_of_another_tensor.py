@@ -11,7 +11,7 @@ from qassay.rules.base import ComparisonRule
 from qassay.rules.comparing import first_place
 
 if TYPE_CHECKING:
-    from qassay.compare.facts import Comparison
+    from qassay.comparison.facts import Comparison
 
 
 class WeightsOfAnotherTensor(ComparisonRule, code="Q610", name="weights-of-another-tensor"):

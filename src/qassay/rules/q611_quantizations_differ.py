@@ -11,7 +11,7 @@ from qassay.rules.base import ComparisonRule, share_of
 from qassay.rules.comparing import first_place
 
 if TYPE_CHECKING:
-    from qassay.compare.facts import Comparison, Difference, Pair
+    from qassay.comparison.facts import Comparison, Difference, Pair
 
 _WORDS = {
     "codes": "codes",

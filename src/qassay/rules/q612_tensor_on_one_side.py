@@ -9,7 +9,7 @@ from qassay.core.finding import Finding, Severity
 from qassay.rules.base import ComparisonRule
 
 if TYPE_CHECKING:
-    from qassay.compare.facts import Comparison
+    from qassay.comparison.facts import Comparison
 
 
 class TensorOnOneSide(ComparisonRule, code="Q612", name="tensor-on-one-side"):

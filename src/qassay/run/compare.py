@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from qassay.compare.engine import compare_containers
-from qassay.compare.facts import Comparison
+from qassay.comparison.engine import compare_containers
+from qassay.comparison.facts import Comparison
 from qassay.core.container import Container, Skipped
 from qassay.core.errors import InputError, UsageError
 from qassay.core.finding import Finding

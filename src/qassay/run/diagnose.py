@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qassay.compare.attribution.attribute import Problem, attribute, blind_spots
-from qassay.compare.attribution.facts import (
+from qassay.comparison.attribution.attribute import Problem, attribute, blind_spots
+from qassay.comparison.attribution.facts import (
     Diagnosis,
     Difference,
     KindErrors,
     Outcome,
     difference,
 )
-from qassay.compare.attribution.kinds import kinds_of_rows, usual_rows
-from qassay.compare.attribution.library import LANES
-from qassay.compare.attribution.setup import Floats
-from qassay.compare.attribution.verdict import Attribution, Verdict
+from qassay.comparison.attribution.kinds import kinds_of_rows, usual_rows
+from qassay.comparison.attribution.library import LANES
+from qassay.comparison.attribution.setup import Floats
+from qassay.comparison.attribution.verdict import Attribution, Verdict
 from qassay.containers.opening import display_name
 from qassay.core.errors import UsageError
 from qassay.core.finding import Certainty, Finding

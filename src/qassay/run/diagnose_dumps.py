@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qassay.compare.dumps import USUAL_LIMIT, DumpComparison, TensorPair, compare_tensor
+from qassay.comparison.dumps import USUAL_LIMIT, DumpComparison, TensorPair, compare_tensor
 from qassay.core.errors import InputError, UsageError
 from qassay.core.finding import Finding
 from qassay.core.text import safe

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qassay.compare.attribution.setup import Floats
+from qassay.comparison.attribution.setup import Floats
 from qassay.core.errors import UsageError
 from qassay.core.text import safe
 from qassay.run.diagnose_arrays import Array, as_floats

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qassay.compare.attribution.attribute import Problem
-from qassay.compare.attribution.evidence import Fit
-from qassay.compare.attribution.predict import weight_rms
-from qassay.compare.attribution.setup import Floats
-from qassay.compare.attribution.verdict import Attribution, Verdict
+from qassay.comparison.attribution.attribute import Problem
+from qassay.comparison.attribution.evidence import Fit
+from qassay.comparison.attribution.predict import weight_rms
+from qassay.comparison.attribution.setup import Floats
+from qassay.comparison.attribution.verdict import Attribution, Verdict
 from qassay.core.errors import UsageError
 from qassay.core.finding import Certainty
 from qassay.runtimes.linear import Matrix, linear

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qassay.compare.attribution.setup import Setup, setup_of, setup_of_floats
-from qassay.compare.canonical_blocks import canonical_rows
+from qassay.comparison.attribution.setup import Setup, setup_of, setup_of_floats
+from qassay.comparison.canonical_blocks import canonical_rows
 from qassay.containers.opening import display_name
 from qassay.core.container import StoredTensor
 from qassay.core.errors import InputError, UsageError

@@ -12,8 +12,8 @@ from typing import IO
 
 import numpy as np
 
-from qassay.compare.attribution.probes import Probes, probes
-from qassay.compare.attribution.setup import Floats
+from qassay.comparison.attribution.probes import Probes, probes
+from qassay.comparison.attribution.setup import Floats
 from qassay.containers.new_file import refusal
 from qassay.core.errors import UsageError
 from qassay.core.text import safe

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from qassay.compare.attribution.probes import probes
-from qassay.compare.attribution.setup import setup_of
+from qassay.comparison.attribution.probes import probes
+from qassay.comparison.attribution.setup import setup_of
 from qassay.core.container import Container
 from qassay.rules.base import ModelFacts
 from qassay.run.check import CheckResult

@@ -1,7 +1,7 @@
 """A simulated device with a planted fault, to measure what `diagnose` finds.
 
-Written apart from the hypotheses of `compare.attribution`: whole matrices, plain formulas, float32
-sums in a random order of chunks, so that the two check each other.
+Written apart from the hypotheses of `comparison.attribution`: whole matrices, plain formulas,
+float32 sums in a random order of chunks, so that the two check each other.
 """
 
 from __future__ import annotations
