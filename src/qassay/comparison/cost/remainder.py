@@ -119,7 +119,7 @@ def remainder(cost: Cost, sides: Sides, bad: Order) -> list[Fault]:
     columns = columns_of(sides)
     lost = [at for at in columns.lost if columns.ratios[at] > ABOVE_COLUMN]
     if lost:
-        text = f"{_many(len(lost), 'column')} decode to zeros and are none in the source"
+        text = f"{_lost(len(lost), 'column')} to zeros, and not so in the source"
         return [
             Fault("Q601", "columns-lost", text, len(lost), 0, lost[0], severe=True,
                   data={"kind": "columns-lost", "columns": lost[:64]})
@@ -127,7 +127,7 @@ def remainder(cost: Cost, sides: Sides, bad: Order) -> list[Fault]:
     rows = cost.row_ratios()
     empty = _empty_rows(sides, bad[rows[bad] > LOOK_ROW]) if bad.size else []
     if empty:
-        text = f"{_many(len(empty), 'row')} decode to zeros and are none in the source"
+        text = f"{_lost(len(empty), 'row')} to zeros, and not so in the source"
         return [
             Fault("Q601", "rows-lost", text, len(empty), empty[0], severe=True,
                   data={"kind": "rows-lost", "rows": empty[:64]})
@@ -143,6 +143,10 @@ def remainder(cost: Cost, sides: Sides, bad: Order) -> list[Fault]:
 
 def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _lost(count: int, noun: str) -> str:
+    return f"{_many(count, noun)} {'decodes' if count == 1 else 'decode'}"
 
 
 def _empty_rows(sides: Sides, rows: Order) -> list[int]:
