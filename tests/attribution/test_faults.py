@@ -99,6 +99,25 @@ def test_a_wrong_channel_of_many_is_no_rounding():
     assert told.channels == 1
 
 
+@pytest.mark.parametrize("kind", ["one-hot", "probe"])
+def test_a_few_wrong_weights_are_no_rounding(kind):
+    """One weight of a hundred, by whole steps: few outputs differ where one feature is given."""
+    case = bench.Case((128, 256, 32, False, False), kind)
+    flips = next(fault for fault in fd.nameless(case.linear) if fault.kind == "bit flips")
+    y = fd.run(flips.plant(case.linear), case.x, "dev")
+    told = attribute(Problem(case.true, case.x, y, pairs=False))
+    assert told.verdict is Verdict.UNEXPLAINED
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_noise_of_2_percent_is_no_rounding(seed):
+    case = bench.Case((96, 256, 128, False, bool(seed % 2)), "random4", seed)
+    y = fd.run(fd.Device(case.linear), case.x, "dev")
+    noisy = y * (1 + 0.02 * np.random.default_rng(seed).standard_normal(y.shape))
+    told = attribute(Problem(case.true, case.x, fd.bf16(noisy), pairs=False))
+    assert told.verdict is Verdict.UNEXPLAINED
+
+
 def test_two_faults_at_once(case):
     known = {fault.name: fault for fault in fd.faults(case.linear, case.other)}
     for one, two in (("deal32 of y", "zero points +1"), ("nibbles of codes", "bias twice")):

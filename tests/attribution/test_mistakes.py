@@ -72,7 +72,7 @@ REFUSED = {
     "transposed": (lambda y, _: y.T.copy(), "Fix: transpose it"),
     "a row too few": (lambda y, _: y[1:], "the inputs have 51 rows and the outputs 50"),
     "no rows": (lambda y, _: y[:0], "the inputs have 51 rows and the outputs 0"),
-    "another layer": (lambda y, _: y[:, :40].copy(), "another layer? It has 40 channels"),
+    "another layer": (lambda y, _: y[:, :40].copy(), "a part of it left out? It has 40 channels"),
     "complex": (lambda y, _: y.astype(complex), "holds no numbers"),
     "text": (lambda y, _: y.astype(str), "holds no numbers"),
 }

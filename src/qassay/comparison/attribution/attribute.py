@@ -28,8 +28,6 @@ from qassay.runtimes.sophgo.arithmetic import Model
 
 Mask = npt.NDArray[np.bool_]
 
-_ROUNDING = 4.0
-"""Up to this many times bf16's rounding of |x| * rms(w) another order of adding up may make."""
 _NEAREST = 1.25
 _MOST_LIKELY = 3
 _VARIANT, _SECOND, _PART = 0.95, 0.9, 0.5
@@ -149,7 +147,7 @@ def _further(problem: Problem, search: Search, done: Attribution) -> Attribution
     clean = search.clean_verified()
     if not search.known.any():
         return done
-    overflow = done.non_finite.overflow and clean.rounding.ratio <= _ROUNDING
+    overflow = done.non_finite.overflow and clean.rounding.ratio <= clean.rounding.most
     if _rounding_only(clean) or (
         overflow and (clean.exact is None or (clean.exact >= 0.9 and clean.even))
     ):
@@ -211,7 +209,7 @@ def _likely(search: Search, found: Sequence[Verified], clean: Verified) -> list[
             continue
         if not search.enough(one):
             continue
-        if clean.rounding.ratio <= 2 * _ROUNDING and (one.exact is None or clean.exactly):
+        if clean.rounding.ratio <= 2 * clean.rounding.most and (one.exact is None or clean.exactly):
             continue
         good.append(one)
     if not good:

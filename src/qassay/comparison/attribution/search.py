@@ -44,6 +44,8 @@ _CHANNELS = 48
 _SURVIVORS = 16
 _PAIR_MOST = 60_000
 _AT_ONCE = 64
+_FAR = 1e-4
+"""Share of outputs that may be off by more than rounding where nothing is added up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +58,7 @@ class Verified:
         fits: By arithmetic.
         exact: The greatest share of equal outputs where nothing is added up; None: no such.
         rounding: The least difference where something is, in units of bf16's rounding.
-        even: Whether what is unequal there is spread, not one channel's.
+        even: Whether what is unequal there is spread, not one channel's, and near.
         models: Arithmetics under which it holds.
     """
 
@@ -158,7 +160,7 @@ class Search:
                 share = self._share(p, bias, exact_rows)
                 exact = share if exact is None else max(exact, share)
             masked = np.where(self.known, p, self.y)
-            here_ = rounding(self.y, masked, size, dense)
+            here_ = rounding(self.y, masked, size, dense, self.true.k)
             least = min(least, here_, key=lambda one: one.ratio)
         share_, spread = exact or (None, True)
         done = Verified(edits, setup, fits, share_, least, spread)
@@ -169,17 +171,17 @@ class Search:
     def _share(self, p: Floats, bias: Floats | None, rows: Mask) -> tuple[float, bool]:
         """Return the share of outputs of some rows that are equal, or as near as their type tells.
 
-        And whether those that are not are spread. A device whose outputs are finer than bf16
-        rounds less than any documented one.
+        And whether the others are spread, and no further off than rounding. A device whose
+        outputs are finer than bf16 rounds less than any documented one.
         """
         y, told, known = self.y[rows], p[rows], self.known[rows]
-        same = y == told
         with np.errstate(all="ignore"):
-            near = np.abs(y - told) <= tolerance(y, told, bias, self.size[rows])
-        # Rows of zeros show the bias, in whatever type a device keeps it.
-        same |= near & (self.finer | (self.inputs.nonzero[rows] == 0)[:, None])
-        share = float(np.count_nonzero(same & known)) / max(1, int(np.count_nonzero(known)))
-        return share, even(~same & known)
+            close = np.abs(y - told) <= tolerance(y, told, bias, self.size[rows])
+        same = (y == told) | close if self.finer else y == told
+        count = int(np.count_nonzero(known))
+        far = int(np.count_nonzero(~same & ~close & known))
+        share = float(np.count_nonzero(same & known)) / max(1, count)
+        return share, far <= _FAR * count and even(~same & known)
 
     def clean_verified(self) -> Verified:
         """Return how the true setup does."""
