@@ -187,8 +187,8 @@ def _in_place(sides: Sides) -> bool:
 
 def measured(sides: Sides, threads: int = THREADS) -> Iterator[Piece]:
     """Yield first row and measures of each piece, in order; pieces are the same for any threads."""
-    if not _fast(sides) or threads < 2:
-        fast = _fast(sides)
+    fast = _fast(sides)
+    if not fast or threads < 2:
         for start, stop in slabs(sides.weight):
             yield start, measure(sides, start, stop, fast=fast)
         return
