@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qassay.cli.choosing import chosen_rules
-from qassay.cli.inputs import distinct
+from qassay.cli.inputs import distinct, input_bytes
 from qassay.cli.options import Aim, RuleChoice, Work
 from qassay.cli.progress import progress
 from qassay.kernels.select import notes, wanted
@@ -22,7 +22,6 @@ from qassay.run.options import FitOptions
 if TYPE_CHECKING:
     from qassay.runtimes.targets import Target
 
-_SUFFIXES = (".gguf", ".safetensors")
 
 
 def run(
@@ -77,17 +76,6 @@ def _fit(aim: Aim | None) -> FitOptions | None:
 
     profile, _ = parse_on(aim.on)
     return FitOptions(aim.on, profile.mode_in(aim.to), aim.group_size, aim.tp)
-
-
-def input_bytes(path: Path) -> int:
-    """Return about how many bytes will be read; wrong paths count nothing here."""
-    try:
-        if not path.is_dir():
-            return path.stat().st_size
-        files = (file for file in path.iterdir() if file.suffix.lower() in _SUFFIXES)
-        return sum(file.stat().st_size for file in files)
-    except (OSError, ValueError):
-        return 0
 
 
 def warn_uncached(*, quiet: bool) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from qassay.cli.checking import input_bytes
 from qassay.cli.choosing import chosen_rules
-from qassay.cli.inputs import distinct
+from qassay.cli.inputs import distinct, input_bytes
 from qassay.cli.options import RuleChoice
 from qassay.cli.progress import progress
 from qassay.report.document import Report

@@ -10,6 +10,8 @@ from pathlib import Path
 from qassay.containers.opening import display_name
 from qassay.containers.sources import INDEX_SUFFIX
 
+_SUFFIXES = (".gguf", ".safetensors")
+
 
 def distinct(paths: Sequence[Path]) -> list[tuple[Path, str]]:
     """Return each path once, in the order given, with how reports name it.
@@ -53,3 +55,14 @@ def _names(subjects: dict[str, Path]) -> dict[str, str]:
         for key in growing:
             taken[key] += 1
             names[key] = str(Path(*parts[key][-taken[key] :]))
+
+
+def input_bytes(path: Path) -> int:
+    """Return about how many bytes will be read; wrong paths count nothing here."""
+    try:
+        if not path.is_dir():
+            return path.stat().st_size
+        files = (file for file in path.iterdir() if file.suffix.lower() in _SUFFIXES)
+        return sum(file.stat().st_size for file in files)
+    except (OSError, ValueError):
+        return 0

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import difflib
 import errno
+import gc
 import importlib
 import os
 import pkgutil
@@ -29,6 +30,8 @@ from qassay.report.words import plain
 EXIT_FAULT = 2
 EXIT_INTERRUPTED = 130
 DEBUG = "QASSAY_DEBUG"
+YOUNG = 10_000
+"""Objects made between two looks for garbage: importing makes many, and they all stay."""
 
 
 class Commands(click.Group):
@@ -138,6 +141,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line of this process."""
+    gc.set_threshold(YOUNG)
     try:
         cli.main(prog_name="qassay")
     except SystemExit as done:

@@ -61,6 +61,16 @@ def _rebuild(kind: type[QassayError], state: dict[str, object]) -> QassayError:
 class InputError(QassayError):
     """The input cannot be read at all: missing, not a model file, or an unreadable kind of one."""
 
+    @property
+    def reason(self) -> str:
+        """Why it could not be read, in one sentence."""
+        reason = self.message
+        if self.expected is not None:
+            reason += f"; expected {self.expected}"
+        if self.found is not None:
+            reason += f"; found {self.found}"
+        return f"{reason}. Fix: {self.hint}" if self.hint else reason
+
 
 class UsageError(QassayError):
     """The command line, the API call or the configuration asks for something that is not there."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,3 +165,12 @@ class Finding:
             "help": self.help,
             "fingerprint": self.fingerprint,
         }
+
+
+def numbered(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Tell apart findings that are alike in everything that names them."""
+    seen: Counter[tuple[object, ...]] = Counter()
+    for finding in findings:
+        alike = (finding.code, finding.path, finding.tensor, finding.expert, finding.field)
+        yield finding.numbered(seen[alike]) if seen[alike] else finding
+        seen[alike] += 1

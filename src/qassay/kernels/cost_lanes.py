@@ -31,6 +31,7 @@ from qassay.kernels.cost_vectors import (
     F64,
     I8,
     I32,
+    I64,
     counted,
     every,
     fadd,
@@ -63,37 +64,47 @@ AHEAD, LINE = 4096, 64
 
 
 Operation = Callable[[Any, Any, Any], Any]
-Decoded = Callable[[int], Sequence[Any]]
+FOLDS: tuple[Operation, ...] = (fadd, umax, fmin, fmax)
+"""How the squared error, the largest error, the least and the greatest weight are folded."""
+Decoded = Callable[[Any, int], Sequence[Any]]
+"""Returns the vectors of one group of a pair: which pair, as an LLVM value, and which of the two.
+They are asked for in order."""
 
 
-def _folded(builder: Any, groups: Sequence[Any], operation: Operation) -> Any:
-    """Return one vector with what each of eight vectors of 16 lanes folds to.
+def _halves(
+    builder: Any, operation: Operation, one: Any, two: Any, halves: Sequence[Sequence[int]]
+) -> Any:
+    return operation(builder, *(shuffled(builder, one, two, half) for half in halves))
+
+
+_FIRST = (list(range(8)), list(range(8, 16)))
+# Lanes of 128 bits are never crossed after the first step: the groups come out as 0 4 1 5 ...
+_STEPS = (
+    ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]),
+    ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]),
+    ([0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15]),
+)
+
+
+def _folded_pair(builder: Any, operation: Operation, groups: Sequence[Any]) -> Any:
+    """Return one vector with the first steps of folding two vectors of 16 lanes.
 
     Halves of two vectors are put side by side before they are folded, so that no lane idles::
 
         a0 .. a7 | b0 .. b7   ->   a0+a4 .. a3+a7 b0+b4 .. b3+b7   ->   ...   ->   a b c ... h
     """
-    low, high = list(range(8)), list(range(8, 16))
-    kept = [
-        operation(builder, shuffled(builder, each, each, low), shuffled(builder, each, each, high))
-        for each in groups
-    ]
-    # Lanes of 128 bits are never crossed after the first step: the groups come out as 0 4 1 5 ...
-    steps = (
-        ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]),
-        ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]),
-        ([0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15]),
-    )
-    for first, second in steps:
-        kept = [
-            operation(
-                builder,
-                shuffled(builder, kept[at], kept[at + 1], first),
-                shuffled(builder, kept[at], kept[at + 1], second),
-            )
-            for at in range(0, len(kept), 2)
+    one, two = (_halves(builder, operation, each, each, _FIRST) for each in groups)
+    return _halves(builder, operation, one, two, _STEPS[0])
+
+
+def _folded(builder: Any, operation: Operation, pairs: Sequence[Any]) -> Any:
+    """Return one vector with what each of eight groups folds to, of four pairs."""
+    for step in _STEPS[1:]:
+        pairs = [
+            _halves(builder, operation, pairs[at], pairs[at + 1], step)
+            for at in range(0, len(pairs), 2)
         ]
-    return shuffled(builder, kept[0], kept[0], [0, 4, 1, 5, 2, 6, 3, 7])
+    return shuffled(builder, pairs[0], pairs[0], [0, 4, 1, 5, 2, 6, 3, 7])
 
 
 class _Group:
@@ -179,52 +190,87 @@ def _pars(
 
 @dataclass(slots=True)
 class _Eight:
-    """What eight groups come to: sums in lanes; of each group its own; counts and zeros."""
+    """What eight groups come to: sums in lanes; counts; of each quantity one number a group."""
 
     sums: list[Any]
-    groups: list[Any]
     counts: list[Any]
-    zeros: Any
+    own: list[Any]
+
+
+class _Kept:
+    """A value that stays in a register from one turn of a loop to the next."""
+
+    def __init__(self, builder: Any, value: Any) -> None:
+        self._builder = builder
+        self._place = cgutils.alloca_once_value(builder, value)
+        builder.store(value, self._place)
+
+    def put(self, value: Any) -> None:
+        self._builder.store(value, self._place)
+
+    @property
+    def value(self) -> Any:
+        return self._builder.load(self._place)
 
 
 def _eight_groups(
     builder: Any, old: Any, values: Decoded, inverse: Any, length: int, *, apart: bool
 ) -> _Eight:
-    """Return the sums over eight groups; `inverse` points to one over each one's step."""
-    all_ = _Eight([], [], [ir.Constant(I32, 0)] * 2, every(ir.IntType(1), LANES, 0))
-    for number in range(EIGHT):
-        of = range(number * length // LANES, (number + 1) * length // LANES)
-        weights = [load(builder, old, i) for i in of]
-        one = _Group(builder, weights, values(number), apart=apart)
-        unit = spread_at(builder, inverse, number, LANES)
-        own = one.sums[:4] + [builder.fmul(each, unit) for each in one.sums[4:]]
-        all_.sums = [fadd(builder, *each) for each in zip(all_.sums, own)] if number else own  # noqa: B905 - of one length
-        all_.counts = [builder.add(*each) for each in zip(all_.counts, one.counts, strict=True)]
-        all_.zeros = builder.or_(all_.zeros, one.zeros)
-        all_.groups.append(one.own)
+    """Return the sums over eight groups; `inverse` points to one over each one's step.
+
+    Two groups a turn: of more, most would be stored and loaded again for want of registers.
+    """
+    zero, none = every(F32, LANES, 0.0), ir.Constant(I32, 0)
+    sums = [_Kept(builder, zero) for _ in range(SUMS)]
+    counts = [_Kept(builder, none) for _ in range(2)]
+    zeros = _Kept(builder, every(ir.IntType(1), LANES, 0))
+    pairs = EIGHT // 2
+    rooms = [
+        cgutils.alloca_once(builder, vector(kind, EIGHT), pairs) for kind in (F32, I32, F32, F32)
+    ]
+    vectors = length // LANES
+    with cgutils.for_range(builder, ir.Constant(I64, pairs)) as loop:
+        both = []
+        for half in range(2):
+            number = builder.add(builder.shl(loop.index, ir.Constant(I64, 1)), ir.Constant(I64, half))
+            first = builder.gep(old, [builder.mul(number, ir.Constant(I64, vectors))])
+            weights = [load(builder, first, at) for at in range(vectors)]
+            one = _Group(builder, weights, values(loop.index, half), apart=apart)
+            unit = spread_at(builder, inverse, number, LANES)
+            own = one.sums[: SUMS - 2] + [builder.fmul(each, unit) for each in one.sums[SUMS - 2 :]]
+            for kept, each in zip(sums, own):  # noqa: B905 - errors above zero may be missing
+                kept.put(builder.fadd(kept.value, each))
+            for kept, each in zip(counts, one.counts, strict=True):
+                kept.put(builder.add(kept.value, each))
+            zeros.put(builder.or_(zeros.value, one.zeros))
+            both.append(one.own)
+        for room, operation, groups in zip(rooms, FOLDS, zip(*both, strict=True), strict=True):
+            found = _folded_pair(builder, operation, groups)
+            builder.store(found, builder.gep(room, [loop.index]))
+    own = [
+        _folded(builder, operation, [load(builder, room, at) for at in range(pairs)])
+        for room, operation in zip(rooms, FOLDS, strict=True)
+    ]
+    found = _Eight([each.value for each in sums], [each.value for each in counts], own)
     if not apart:
-        all_.sums[5] = builder.fsub(all_.sums[5], all_.sums[4])
-        weights_of = ir.Constant(I32, EIGHT * length)
+        found.sums[5] = builder.fsub(found.sums[5], found.sums[4])
         lanes = ir.IntType(LANES)
         some = builder.icmp_unsigned(
-            "!=", builder.bitcast(all_.zeros, lanes), ir.Constant(lanes, 0)
+            "!=", builder.bitcast(zeros.value, lanes), ir.Constant(lanes, 0)
         )
-        above = builder.sub(weights_of, all_.counts[0])
-        all_.counts[1] = builder.select(some, ir.Constant(I32, -1), above)
-    return all_
+        above = builder.sub(ir.Constant(I32, EIGHT * length), found.counts[0])
+        found.counts[1] = builder.select(some, ir.Constant(I32, -1), above)
+    return found
 
 
 def _settled(
-    builder: Any, groups: Sequence[Any], step: Any, start: Any
+    builder: Any, own: Sequence[Any], step: Any, start: Any
 ) -> tuple[Any, Any, tuple[Any, ...]]:
     """Return which groups are sound, which are beyond half a step, and numbers of each group.
 
     The numbers are the squared error, the largest error, the least and the greatest weight.
     """
-    err2, bits, low, high = (
-        _folded(builder, [each[index] for each in groups], operation)
-        for index, operation in enumerate((fadd, umax, fmin, fmax))
-    )
+    err2, bits, low, high = own
     largest = builder.bitcast(bits, vector(F32, EIGHT))
     zero = every(F32, EIGHT, 0.0)
     low, high = fmin(builder, low, zero), fmax(builder, high, zero)
@@ -284,7 +330,7 @@ def measured(
     units_of = cgutils.alloca_once_value(builder, inverse)
     builder.store(inverse, units_of)
     found = _eight_groups(builder, old, values, units_of, length, apart=apart)
-    sound, beyond, ends = _settled(builder, found.groups, step, start)
+    sound, beyond, ends = _settled(builder, found.own, step, start)
     par = _pars(builder, ends[2], ends[3], flags, units, length)
     err2, largest = (widened(builder, each) for each in ends[:2])
     ratio = builder.fdiv(largest, widened(builder, size))
@@ -339,8 +385,9 @@ def _measurer(length: int, *, apart: bool = False) -> Callable[..., Any]:
             now = place(2, arguments[3], lanes)
             each = length // LANES
 
-            def values(number: int) -> list[Any]:
-                return [load(builder, now, number * each + at) for at in range(each)]
+            def values(pair: Any, half: int) -> list[Any]:
+                first = builder.gep(now, [builder.mul(pair, ir.Constant(I64, 2 * each))])
+                return [load(builder, first, half * each + at) for at in range(each)]
 
             row = place(10, ir.Constant(ir.IntType(64), 0), vector(F64, LANES))
             written = Written(row, *(place(index, first, doubles) for index in range(11, 16)))

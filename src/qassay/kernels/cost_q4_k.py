@@ -8,13 +8,14 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from qassay.kernels.cost_lanes import EIGHT, ENDS, LANES, Written, fetched, measured
+from qassay.kernels.cost_lanes import EIGHT, ENDS, LANES, Decoded, Written, fetched, measured
 from qassay.kernels.cost_vectors import (
     F32,
     F64,
     I8,
     I16,
     I32,
+    I64,
     call,
     counted,
     every,
@@ -83,7 +84,7 @@ def _scales(builder: Any, block: Any, factor: Any) -> tuple[Any, Any]:
     return step, builder.fneg(builder.fmul(dmin, integers[1]))
 
 
-def _values(builder: Any, codes: Any, steps: Any, starts: Any) -> Callable[[int], list[Any]]:
+def _values(builder: Any, codes: Any, steps: Any, starts: Any) -> Decoded:
     """Return what decodes a group of a block to two vectors of `LANES`.
 
     `codes` points to vectors of bytes, from the start of the block on; `steps` and `starts` to the
@@ -92,16 +93,19 @@ def _values(builder: Any, codes: Any, steps: Any, starts: Any) -> Callable[[int]
     lanes = vector(F32, LANES)
     wide: list[Any] = []
 
-    def decoded(number: int) -> list[Any]:
-        if number % 2 == 0:
-            bytes_ = [load(builder, codes, 1 + number + half) for half in range(2)]
+    def decoded(pair: Any, half: int) -> list[Any]:
+        twice = builder.shl(pair, ir.Constant(I64, 1))
+        if half == 0:
+            first = builder.gep(codes, [twice])
+            bytes_ = [load(builder, first, 1 + at) for at in range(2)]
             wide[:] = [builder.zext(each, vector(I32, LANES)) for each in bytes_]
+        number = builder.add(twice, ir.Constant(I64, half))
         scale, added = (spread_at(builder, each, number, LANES) for each in (steps, starts))
         found = []
         for each in wide:
             nibbles = (
                 builder.lshr(each, every(I32, LANES, 4))
-                if number % 2
+                if half
                 else builder.and_(each, every(I32, LANES, 15))
             )
             product = builder.fmul(builder.sitofp(nibbles, lanes), scale)
@@ -136,7 +140,7 @@ def decode_q4_k(
         target = _pointer(context, builder, kinds[6], values, to, lanes)
         decoded = _values(builder, codes, *places)
         for number in range(EIGHT):
-            for half, each in enumerate(decoded(number)):
+            for half, each in enumerate(decoded(ir.Constant(I64, number // 2), number % 2)):
                 store(builder, each, target, number * 2 + half)
         return context.get_dummy_value()
 

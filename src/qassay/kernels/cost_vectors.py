@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-I8, I16, I32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+I8, I16, I32, I64 = (ir.IntType(width) for width in (8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
 _MAGNITUDE = 0x7FFFFFFF
 
@@ -40,10 +40,10 @@ def spread(builder: Any, value: Any, count: int) -> Any:
     return spread_lane(builder, single, 0, count)
 
 
-def spread_at(builder: Any, floats: Any, index: int, count: int) -> Any:
+def spread_at(builder: Any, floats: Any, index: Any, count: int) -> Any:
     """Return a vector of `count` times one number of a vector in memory: no shuffle is needed."""
     numbers = builder.bitcast(floats, F32.as_pointer())
-    at = builder.gep(numbers, [ir.Constant(I32, index)])
+    at = builder.gep(numbers, [index])
     return spread(builder, builder.load(at, align=4), count)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from qassay.core.container import Container, Skipped
 from qassay.core.errors import InputError, UsageError
-from qassay.core.finding import Finding
+from qassay.core.finding import Finding, numbered
 from qassay.encodings.registry import open_with_encodings
 from qassay.rules.base import ModelFacts, ModelRule, Rule, TensorRule
 from qassay.rules.registry import OF_COMPARISONS, OF_DIAGNOSES, OF_RUNTIMES, OF_TARGETS, codes, rule
@@ -69,7 +68,7 @@ def check(
     except InputError as error:
         path = error.path or name or os.fspath(source)
         unreadable = Container(path=path, format="unknown")
-        unread = [Skipped(path, reason_of(error))]
+        unread = [Skipped(path, error.reason)]
         return judge(ModelFacts(unreadable, unread=unread), options)
     try:
         return judge(_measured(container, options), options)
@@ -85,16 +84,6 @@ def _measured(container: Container, options: CheckOptions) -> ModelFacts:
     from qassay.run.fit import with_fit  # noqa: PLC0415 - most checks ask for no runtime
 
     return with_fit(facts, options.fit)
-
-
-def reason_of(error: InputError) -> str:
-    """Return why an input could not be read, in one sentence."""
-    reason = error.message
-    if error.expected is not None:
-        reason += f"; expected {error.expected}"
-    if error.found is not None:
-        reason += f"; found {error.found}"
-    return f"{reason}. Fix: {error.hint}" if error.hint else reason
 
 
 def judge(facts: ModelFacts, options: CheckOptions) -> CheckResult:
@@ -128,15 +117,6 @@ def judge(facts: ModelFacts, options: CheckOptions) -> CheckResult:
     )
     result.findings = list(numbered(result.findings))
     return result
-
-
-def numbered(findings: list[Finding]) -> Iterator[Finding]:
-    """Tell apart findings that are alike in everything that names them."""
-    seen: Counter[tuple[object, ...]] = Counter()
-    for finding in findings:
-        alike = (finding.code, finding.path, finding.tensor, finding.expert, finding.field)
-        yield finding.numbered(seen[alike]) if seen[alike] else finding
-        seen[alike] += 1
 
 
 def _findings(asked: Rule, facts: ModelFacts) -> Iterator[Finding]:

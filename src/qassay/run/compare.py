@@ -10,11 +10,10 @@ from qassay.comparison.engine import compare_containers
 from qassay.comparison.facts import Comparison
 from qassay.core.container import Container, Skipped
 from qassay.core.errors import InputError, UsageError
-from qassay.core.finding import Finding
+from qassay.core.finding import Finding, numbered
 from qassay.encodings.registry import open_with_encodings
 from qassay.rules.base import ComparisonRule, Rule
 from qassay.rules.registry import OF_COMPARISONS, rule
-from qassay.run.check import numbered, reason_of
 from qassay.run.options import CheckOptions
 
 Source = str | os.PathLike[str] | Container
@@ -100,7 +99,7 @@ def _open(source: Source, name: str | None) -> tuple[Container, str]:
         return open_with_encodings(source, name), ""
     except InputError as error:
         path = error.path or name or os.fspath(source)
-        return Container(path=path, format="unknown"), reason_of(error)
+        return Container(path=path, format="unknown"), error.reason
 
 
 def _unread(both: Opened, comparison: Comparison) -> list[tuple[Skipped, str]]:

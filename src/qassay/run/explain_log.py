@@ -10,9 +10,9 @@ from typing import Any
 from qassay.containers.opening import display_name
 from qassay.core.container import Skipped
 from qassay.core.errors import InputError
-from qassay.core.finding import Certainty, Finding
+from qassay.core.finding import Certainty, Finding, numbered
 from qassay.core.text import safe
-from qassay.run.rejections import numbered, rejection
+from qassay.run.rejections import rejection
 from qassay.runtimes.sophgo.commands import base_name
 from qassay.runtimes.sophgo.failures import Failure
 from qassay.runtimes.sophgo.logs import Block, LogReport, Message, explain_file
@@ -59,7 +59,7 @@ def explain_log(path: Path, mlir: Sequence[Path] = ()) -> Explained:
     except OSError:
         nbytes = 0
     done = Explained(display_name(path), nbytes, log)
-    done.findings = numbered(list(_findings(done)))
+    done.findings = list(numbered(_findings(done)))
     done.unknown = list(_unknown(done))
     return done
 

@@ -83,9 +83,7 @@ def fit_model(
     try:
         container, shapes = read_shapes(source, shown)
     except InputError as error:
-        from qassay.run.check import reason_of  # noqa: PLC0415 - it imports what reads weights
-
-        reason = Skipped(error.path or shown, reason_of(error))
+        reason = Skipped(error.path or shown, error.reason)
         return FitResult(container, unread=[reason])
     try:
         asked = profile.ask(shapes, place, wanted.to, wanted.group_size, wanted.tp)

@@ -21,7 +21,7 @@ from qassay.core.finding import Certainty, Finding, Severity
 from qassay.core.text import safe
 from qassay.encodings.registry import open_with_encodings
 from qassay.kernels.select import choose
-from qassay.run.check import CheckResult, check, judge, reason_of
+from qassay.run.check import CheckResult, check, judge
 from qassay.run.importance import ImportanceFile
 from qassay.run.options import CheckOptions
 from qassay.run.quantize_error import RoundTrip
@@ -236,7 +236,7 @@ def _checked(
 def _not_read_again(result: QuantizeResult, name: str, error: InputError) -> None:
     """Note that a file was cut short after its check: so much of the source is unchecked."""
     checked, options = result.source, result.options.check
-    reason = f"it could be checked, and not be read again: {reason_of(error)}"
+    reason = f"it could be checked, and not be read again: {error.reason}"
     checked.facts.unread.append(Skipped(name, reason))
     checked.facts.tensors[:] = [one for one in checked.facts.tensors if one.stored.name != name]
     if options.runs("Q901"):

@@ -30,14 +30,3 @@ def rejection(
         data=data,
         help=help,
     )
-
-
-def numbered(findings: list[Finding]) -> list[Finding]:
-    """Return findings told apart where they are alike in code, path and tensor."""
-    seen: dict[tuple[str, str, str | None], int] = {}
-    told = []
-    for one in findings:
-        key = (one.code, one.path, one.tensor)
-        seen[key] = seen.get(key, -1) + 1
-        told.append(one.numbered(seen[key]))
-    return told

@@ -175,7 +175,7 @@ def _of_numbers(
 def _of_model(
     model: str, wanted: Sequence[Plan], aimed: Aimed | None, *, measure: bool, shown: bool
 ) -> Report:
-    from qassay.cli.checking import input_bytes  # noqa: PLC0415
+    from qassay.cli.inputs import input_bytes  # noqa: PLC0415
     from qassay.cli.progress import progress  # noqa: PLC0415
     from qassay.containers.opening import display_name  # noqa: PLC0415
     from qassay.report.of_budget import report_of  # noqa: PLC0415

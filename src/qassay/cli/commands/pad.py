@@ -99,7 +99,7 @@ def _options(on: str | None, multiple: int | None, layers: tuple[str, ...]) -> P
 def _run(source: Path, destination: Path, options: PadOptions, *, shown: bool) -> Report:
     from dataclasses import replace  # noqa: PLC0415
 
-    from qassay.cli.checking import input_bytes  # noqa: PLC0415
+    from qassay.cli.inputs import input_bytes  # noqa: PLC0415
     from qassay.cli.progress import progress  # noqa: PLC0415
     from qassay.cli.signals import signals_interrupt  # noqa: PLC0415
     from qassay.report.of_pad import report_of  # noqa: PLC0415
