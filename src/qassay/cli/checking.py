@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from qassay.runtimes.targets import Target
 
 
-
 def run(
     paths: Sequence[Path],
     choice: RuleChoice,

@@ -121,32 +121,31 @@ class _Group:
         zero = every(F32, LANES, 0.0)
         self.counts = [ir.Constant(I32, 0)] * 2
         self.zeros = every(ir.IntType(1), LANES, 0)
+        signed = [zero, zero]
         parts: list[list[Any]] = []
         for w, v in zip(old, new, strict=True):
             e = builder.fsub(v, w)
             masks = [builder.fcmp_ordered("<", w, zero)]
-            signed = [builder.select(masks[0], e, zero)]
             if apart:
                 masks.append(builder.fcmp_ordered(">", w, zero))
-                signed.append(builder.select(masks[1], e, zero))
             else:
                 self.zeros = builder.or_(self.zeros, builder.fcmp_ordered("==", w, zero))
             for at, mask in enumerate(masks):
                 self.counts[at] = builder.add(self.counts[at], counted(builder, mask))
+                more = builder.fadd(signed[at], e) if parts else e
+                signed[at] = builder.select(mask, more, signed[at])
             parts.append(
                 [
-                    builder.fmul(w, w), builder.fmul(w, e), e, w, *signed,
+                    builder.fmul(w, w), builder.fmul(w, e), e, w,
                     builder.fmul(e, e), magnitude(builder, e), w, w,
                 ]
             )  # fmt: skip
-        sums = len(parts[0]) - 4
-        kinds: list[Operation] = [fadd] * (sums + 1) + [umax, fmin, fmax]
+        kinds: list[Operation] = [fadd] * 4 + list(FOLDS)
         found = parts[0]
         for more in parts[1:]:
             found = [kind(builder, a, b) for kind, a, b in zip(kinds, found, more, strict=True)]
-        self.sums, self.own = found[:sums], found[sums:]
-        if not apart:
-            self.sums.append(self.sums[2])
+        self.sums, self.own = found[:4], found[4:]
+        self.sums += signed if apart else [signed[0], found[2]]
 
 
 def _sound(builder: Any, steps: Any, starts: Any, ends: Sequence[Any]) -> Any:
@@ -232,7 +231,9 @@ def _eight_groups(
     with cgutils.for_range(builder, ir.Constant(I64, pairs)) as loop:
         both = []
         for half in range(2):
-            number = builder.add(builder.shl(loop.index, ir.Constant(I64, 1)), ir.Constant(I64, half))
+            number = builder.add(
+                builder.shl(loop.index, ir.Constant(I64, 1)), ir.Constant(I64, half)
+            )
             first = builder.gep(old, [builder.mul(number, ir.Constant(I64, vectors))])
             weights = [load(builder, first, at) for at in range(vectors)]
             one = _Group(builder, weights, values(loop.index, half), apart=apart)

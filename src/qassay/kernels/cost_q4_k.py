@@ -148,18 +148,41 @@ def decode_q4_k(
     return types.void(*arguments), generate
 
 
+@_typed_intrinsic
+def scales_q4_k(
+    _typing: Any, raw: Any, at: Any, factor: Any, group: Any, steps: Any, starts: Any
+) -> Any:
+    """Write step and start of the eight groups of the block at `raw[at:]`, from `group` on.
+
+    A row's are decoded before its weights: what waits for them would wait in every block.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        raw, at, factor, group, steps, starts = arguments
+        kinds = signature.args
+        block = _pointer(context, builder, kinds[0], raw, at, vector(I8, 4))
+        for each, kind, array in zip(
+            _scales(builder, block, factor), kinds[4:], (steps, starts), strict=True
+        ):
+            store(builder, each, _pointer(context, builder, kind, array, group, vector(F32, EIGHT)))
+        return context.get_dummy_value()
+
+    arguments = (raw, at, factor, group, steps, starts)
+    return types.void(*arguments), generate
+
+
 def _measurer(*, apart: bool) -> Callable[..., Any]:
     """Return what measures a block; see `cost_lanes.measured`."""
 
     @_typed_intrinsic
     def measure(
-        _typing: Any, raw: Any, place: Any, factor: Any, ref: Any, at: Any, steps: Any,
-        starts: Any, group: Any, middle: Any, ranged: Any, kept: Any, sizes: Any, costs: Any,
-        pars: Any, bests: Any, ratios: Any,
+        _typing: Any, raw: Any, place: Any, ref: Any, at: Any, steps: Any, starts: Any,
+        group: Any, middle: Any, ranged: Any, kept: Any, sizes: Any, costs: Any, pars: Any,
+        bests: Any, ratios: Any,
     ) -> Any:  # fmt: skip
         """Measure weights `ref[at:]` against the block at `raw[place:]`, decoded in registers.
 
-        `steps` and `starts` get those of its eight groups, from `group` on; the rest is as for
+        `steps` and `starts` hold those of its eight groups, from `group` on; the rest is as for
         `cost_lanes.measure_32`.
         """
 
@@ -170,24 +193,22 @@ def _measurer(*, apart: bool) -> Callable[..., Any]:
                 return _pointer(context, builder, kinds[index], arguments[index], offset, to)
 
             eight, lanes, doubles = vector(F32, EIGHT), vector(F32, LANES), vector(F64, EIGHT)
-            first = arguments[7]
-            step, plus = _scales(builder, place(0, arguments[1], vector(I8, 4)), arguments[2])
-            places = [place(5, first, eight), place(6, first, eight)]
-            for each, to in zip((step, plus), places, strict=True):
-                store(builder, each, to)
-            fetched(builder, place(3, arguments[4], I8), 32)
+            first = arguments[6]
+            places = [place(4, first, eight), place(5, first, eight)]
+            step, plus = (load(builder, each) for each in places)
+            fetched(builder, place(2, arguments[3], I8), 32)
             values = _values(builder, place(0, arguments[1], vector(I8, LANES)), *places)
-            row = place(10, ir.Constant(ir.IntType(64), 0), vector(F64, LANES))
-            written = Written(row, *(place(index, first, doubles) for index in range(11, 16)))
+            row = place(9, ir.Constant(ir.IntType(64), 0), vector(F64, LANES))
+            written = Written(row, *(place(index, first, doubles) for index in range(10, 15)))
             ends = measured(
-                builder, place(3, arguments[4], lanes), values, (step, plus, every(I8, EIGHT, 0)),
-                arguments[8:10], 32, written, apart=apart,
+                builder, place(2, arguments[3], lanes), values, (step, plus, every(I8, EIGHT, 0)),
+                arguments[7:9], 32, written, apart=apart,
             )  # fmt: skip
             return context.make_tuple(builder, signature.return_type, ends)
 
         arguments = (
-            raw, place, factor, ref, at, steps, starts, group, middle, ranged, kept, sizes, costs,
-            pars, bests, ratios,
+            raw, place, ref, at, steps, starts, group, middle, ranged, kept, sizes, costs, pars,
+            bests, ratios,
         )  # fmt: skip
         return ENDS(*arguments), generate
 

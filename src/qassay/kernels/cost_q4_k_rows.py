@@ -10,6 +10,7 @@ from qassay.kernels.cost_q4_k import (
     error_at_q4_k,
     measure_q4_k,
     outside_q4_k,
+    scales_q4_k,
 )
 from qassay.kernels.cost_rows import (
     LONG,
@@ -47,8 +48,8 @@ def _second_look(
             continue
         if mark & ZERO:
             _, _, below, above = apart_q4_k(
-                raw, place, factor, ref, block * _BLOCK, steps, starts, group, 1 / 7, 1 / 15, kept,
-                sizes, costs, pars, bests, ratios,
+                raw, place, ref, block * _BLOCK, steps, starts, group, 1 / 7, 1 / 15, kept, sizes,
+                costs, pars, bests, ratios,
             )  # fmt: skip
             counted(_BLOCK, below, above, out)
         left = 0
@@ -76,11 +77,13 @@ def measure_row_q4_k(ref, raw, at, factor, steps, starts, symmetric, table, gaps
     costs, pars, bests, sizes, ratios = room
     for lane in range(kept.size):
         kept[lane] = 0
+    for block in range(ref.size // _BLOCK):
+        scales_q4_k(raw, at + block * _BYTES, factor, block * EIGHT, steps, starts)
     blocks = negative = positive = 0
     for block in range(ref.size // _BLOCK):
         sound, beyond, below, above = measure_q4_k(
-            raw, at + block * _BYTES, factor, ref, block * _BLOCK, steps, starts, block * EIGHT,
-            1 / 7, 1 / 15, kept, sizes, costs, pars, bests, ratios,
+            raw, at + block * _BYTES, ref, block * _BLOCK, steps, starts, block * EIGHT, 1 / 7,
+            1 / 15, kept, sizes, costs, pars, bests, ratios,
         )  # fmt: skip
         mark = mark_of(sound, beyond, above)
         marks[block] = mark

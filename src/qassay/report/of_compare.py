@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from qassay.comparison.facts import Comparison, Pair
 from qassay.core.text import safe
+from qassay.report.deferred import Deferred
 from qassay.report.document import Coverage, NotChecked, Report
 from qassay.report.inputs import input_of
 from qassay.report.of_compare_cost import cost_tables
@@ -49,7 +51,7 @@ def report_of(done: CompareResult) -> Report:
             bytes=sum(pair.nbytes for pair in compared),
         ),
         findings=tuple(done.findings),
-        result=_result(comparison, done.rules, crashed),
+        result=Deferred(partial(_result, comparison, done.rules, crashed)),
         sections=tuple(_sections(comparison)),
         fault=bool(crashed),
     )
