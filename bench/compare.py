@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 import sys
 import tempfile
@@ -99,6 +100,8 @@ def main() -> int:
     weights = rows * COLUMNS * tensors
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         one, two = write(Path(name), rows, tensors)
+        if hasattr(os, "sync"):
+            os.sync()  # or the disk is still written to while the first side is timed
         ours = [sys.executable, "-m", "qassay", "compare", str(one), str(two), "-q"]
         theirs = [sys.executable, __file__, "--numpy", str(one), str(two)]
         wall(ours)  # compiles, and brings both files into the page cache

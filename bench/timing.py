@@ -12,12 +12,16 @@ from pathlib import Path
 Command = Sequence[str]
 
 
+def _usual(env: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the environment of a command: Python keeps what it compiles, as it does by default."""
+    kept = {name: each for name, each in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, **(env or {})}
+
+
 def wall(command: Command, env: Mapping[str, str] | None = None) -> float:
     """Return the seconds that a command takes; its output is thrown away."""
     start = time.perf_counter()
-    done = subprocess.run(
-        command, env={**os.environ, **(env or {})}, stdout=subprocess.DEVNULL, check=False
-    )
+    done = subprocess.run(command, env=_usual(env), stdout=subprocess.DEVNULL, check=False)
     seconds = time.perf_counter() - start
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}")
@@ -64,9 +68,7 @@ def seconds(function: Callable[[], object]) -> float:
 
 def peak_anonymous(command: Command, env: Mapping[str, str] | None = None) -> int:
     """Return the largest anonymous resident memory of a command, in bytes, sampled at 200 Hz."""
-    process = subprocess.Popen(
-        command, env={**os.environ, **(env or {})}, stdout=subprocess.DEVNULL
-    )
+    process = subprocess.Popen(command, env=_usual(env), stdout=subprocess.DEVNULL)
     status = Path(f"/proc/{process.pid}/status")
     peak = 0
     while process.poll() is None:

@@ -59,7 +59,7 @@ SUMS = 6
 TINY, HUGE, LARGE = 1e-30, 1e30, 1e14
 """Sums of squares that float32 can hold, and weights whose squares it can sum."""
 
-AHEAD, LINE = 4096, 64
+AHEAD, LINE = 1536, 64
 """Bytes that the source is fetched ahead: processors do not look past the end of a page."""
 
 
@@ -349,10 +349,10 @@ def measured(
     return [bits, builder.bitcast(beyond, I8), *found.counts]
 
 
-def fetched(builder: Any, weights: Any, length: int) -> None:
-    """Ask for the weights that are measured some groups later."""
-    for ahead in range(AHEAD, AHEAD + EIGHT * length * 4, LINE):
-        prefetch(builder, weights, ahead)
+def fetched(builder: Any, from_: Any, nbytes: int) -> None:
+    """Ask for the bytes that are measured some groups later."""
+    for ahead in range(AHEAD, AHEAD + nbytes, LINE):
+        prefetch(builder, from_, ahead)
 
 
 def _measurer(length: int, *, apart: bool = False) -> Callable[..., Any]:
@@ -382,7 +382,7 @@ def _measurer(length: int, *, apart: bool = False) -> Callable[..., Any]:
                 load(builder, place(5, first, eight)),
                 load(builder, place(6, first, vector(I8, EIGHT))),
             ]
-            fetched(builder, place(0, arguments[1], I8), length)
+            fetched(builder, place(0, arguments[1], I8), EIGHT * length * 4)
             now = place(2, arguments[3], lanes)
             each = length // LANES
 

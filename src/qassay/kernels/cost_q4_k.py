@@ -160,6 +160,7 @@ def scales_q4_k(
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         raw, at, factor, group, steps, starts = arguments
         kinds = signature.args
+        fetched(builder, _pointer(context, builder, kinds[0], raw, at, I8), 144)
         block = _pointer(context, builder, kinds[0], raw, at, vector(I8, 4))
         for each, kind, array in zip(
             _scales(builder, block, factor), kinds[4:], (steps, starts), strict=True
@@ -196,7 +197,7 @@ def _measurer(*, apart: bool) -> Callable[..., Any]:
             first = arguments[6]
             places = [place(4, first, eight), place(5, first, eight)]
             step, plus = (load(builder, each) for each in places)
-            fetched(builder, place(2, arguments[3], I8), 32)
+            fetched(builder, place(2, arguments[3], I8), 1024)
             values = _values(builder, place(0, arguments[1], vector(I8, LANES)), *places)
             row = place(9, ir.Constant(ir.IntType(64), 0), vector(F64, LANES))
             written = Written(row, *(place(index, first, doubles) for index in range(10, 15)))
