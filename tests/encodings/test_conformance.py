@@ -262,7 +262,7 @@ def test_an_altered_table_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     tables.table.cache_clear()
     real = hashlib.sha256
-    monkeypatch.setattr(tables.hashlib, "sha256", lambda data: real(data + b" "))
+    monkeypatch.setattr(hashlib, "sha256", lambda data: real(data + b" "))
     with pytest.raises(DeclarationError, match="was altered"):
         tables.table("iq4_nl")
     monkeypatch.undo()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
-from importlib.resources import files
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +17,9 @@ def table(name: str) -> npt.NDArray[np.float32]:
     Raises:
         DeclarationError: The file's SHA-256 is not the one recorded in `data/SHA256SUMS`.
     """
+    import hashlib  # noqa: PLC0415 - most models need no table, and importing these takes time
+    from importlib.resources import files  # noqa: PLC0415
+
     folder = files("qassay.encodings") / "data"
     text = (folder / f"{name}.txt").read_bytes()
     sums: dict[str, str] = {}

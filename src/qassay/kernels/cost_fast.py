@@ -16,7 +16,7 @@ from qassay.kernels.cost_q4_k_rows import measure_row_q4_k
 from qassay.kernels.cost_rows import measure_row, work_for
 from qassay.kernels.fast_codes import unpack
 from qassay.kernels.fast_decode import arguments_of, scale_at
-from qassay.kernels.jit import helper, kernel
+from qassay.kernels.jit import helper, kernel, lean_kernel
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
@@ -101,7 +101,7 @@ def _blocks(
         )  # fmt: skip
 
 
-@kernel
+@lean_kernel
 def _q4_k(ref, raw, factors, grid, flags, table, gaps, now, marks, kept, room, out):
     # What it works in is made by the caller: code that makes arrays takes twice as long to load.
     work = (now, marks, kept, (room[0], room[1], room[2], room[3], room[4]))
