@@ -239,7 +239,7 @@ def _eight_groups(
             one = _Group(builder, weights, values(loop.index, half), apart=apart)
             unit = spread_at(builder, inverse, number, LANES)
             own = one.sums[: SUMS - 2] + [builder.fmul(each, unit) for each in one.sums[SUMS - 2 :]]
-            for kept, each in zip(sums, own):  # noqa: B905 - errors above zero may be missing
+            for kept, each in zip(sums, own, strict=True):
                 kept.put(builder.fadd(kept.value, each))
             for kept, each in zip(counts, one.counts, strict=True):
                 kept.put(builder.add(kept.value, each))
