@@ -33,17 +33,21 @@ class QassayError(Exception):
         self.found = found
         self.hint = hint
 
+    @property
+    def reason(self) -> str:
+        """What is wrong, and what to do, without where."""
+        reason = self.message
+        if self.expected is not None:
+            reason += f"; expected {self.expected}"
+        if self.found is not None:
+            reason += f"; found {self.found}"
+        return f"{reason}. Fix: {self.hint}" if self.hint else reason
+
     def __str__(self) -> str:
         where = self.path or ""
         if self.offset is not None:
             where += f" at byte {self.offset}"
-        parts = [f"{where}: {self.message}" if where else self.message]
-        if self.expected is not None:
-            parts.append(f"expected {self.expected}")
-        if self.found is not None:
-            parts.append(f"found {self.found}")
-        text = "; ".join(parts)
-        return f"{text}. Fix: {self.hint}" if self.hint else text
+        return f"{where}: {self.reason}" if where else self.reason
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments do not survive the default pickling of exceptions,
@@ -60,16 +64,6 @@ def _rebuild(kind: type[QassayError], state: dict[str, object]) -> QassayError:
 
 class InputError(QassayError):
     """The input cannot be read at all: missing, not a model file, or an unreadable kind of one."""
-
-    @property
-    def reason(self) -> str:
-        """Why it could not be read, in one sentence."""
-        reason = self.message
-        if self.expected is not None:
-            reason += f"; expected {self.expected}"
-        if self.found is not None:
-            reason += f"; found {self.found}"
-        return f"{reason}. Fix: {self.hint}" if self.hint else reason
 
 
 class UsageError(QassayError):

@@ -177,16 +177,8 @@ class Report:
 
 def unreadable(command: str, path: str, error: QassayError) -> Report:
     """Return the report of a command whose input could not be read at all."""
-    parts = [error.message]
-    if error.expected is not None:
-        parts.append(f"expected {error.expected}")
-    if error.found is not None:
-        parts.append(f"found {error.found}")
-    reason = "; ".join(parts)
-    if error.hint:
-        reason += f". Fix: {error.hint}"
     return Report(
         command,
         inputs=(Input(path, "unknown", 0),),
-        coverage=Coverage(skipped=(NotChecked(path, path, reason),)),
+        coverage=Coverage(skipped=(NotChecked(path, path, error.reason),)),
     )

@@ -265,9 +265,7 @@ def _worst(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     falling = -values
     if values.size > _WORST:
         least = np.partition(falling, _WORST - 1)[_WORST - 1]
-        chosen = np.flatnonzero(
-            ~(falling > least)
-        )  # no more than there are ties; all, if it is NaN
+        chosen = np.flatnonzero(~(falling > least))  # ties with it, too; and all if it is NaN
     else:
         chosen = np.arange(values.size)
     return chosen[np.argsort(falling[chosen], kind="stable")][:_WORST].astype(np.int64)
